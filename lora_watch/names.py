@@ -1,0 +1,80 @@
+"""Every metric name that lora_watch reads or writes. No other file spells one."""
+
+# --- read: vLLM (facts: released 0.9.2 … 0.33.0) -------------------------------------------------------------------------------
+LORA_REQUESTS_INFO = "vllm:lora_requests_info"  # adapters in flight; value = time stamp; newest series only
+REQUESTS_RUNNING = "vllm:num_requests_running"
+REQUESTS_WAITING = "vllm:num_requests_waiting"
+WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"  # reason="deferred": the LoRA budget, and KV transfer
+KV_CACHE_USAGE = "vllm:kv_cache_usage_perc"
+KV_CACHE_USAGE_OLD = "vllm:gpu_cache_usage_perc"  # until 0.10
+REQUEST_SUCCESS = "vllm:request_success_total"
+PREEMPTIONS = "vllm:num_preemptions_total"
+PROMPT_TOKENS = "vllm:prompt_tokens_total"
+GENERATION_TOKENS = "vllm:generation_tokens_total"
+PREFIX_CACHE_QUERIES = "vllm:prefix_cache_queries_total"
+PREFIX_CACHE_HITS = "vllm:prefix_cache_hits_total"
+SLEEP_STATE = "vllm:engine_sleep_state"
+HISTOGRAMS = (
+    "vllm:time_to_first_token_seconds",
+    "vllm:e2e_request_latency_seconds",
+    "vllm:request_queue_time_seconds",
+    "vllm:request_prefill_time_seconds",
+    "vllm:request_decode_time_seconds",
+)
+
+# --- read and republished: proposed upstream (open pull requests; not in any release) ------------------------------------------
+ADAPTER_LOADED = "vllm:lora_adapter_loaded"  # adapter_name, level = gpu | cpu, pinned, rank
+GPU_ADAPTERS = "vllm:num_gpu_loaded_lora_adapters"
+CPU_ADAPTERS = "vllm:num_cpu_loaded_lora_adapters"
+MAX_GPU_ADAPTERS = "vllm:max_gpu_lora_adapters"
+LOAD_SECONDS = "vllm:lora_adapter_load_seconds"  # histogram; transition = load (disk → cpu) | activate (cpu → gpu)
+CACHE_INFO = "vllm:lora_cache_info"  # the rival proposal, per tier
+CACHE_USAGE = "vllm:lora_cache_usage_ratio"
+CACHE_ADAPTERS = "vllm:lora_cache_num_adapters"
+CACHE_HITS = "vllm:lora_cache_hits_total"
+CACHE_LOOKUPS = "vllm:lora_cache_lookups_total"
+
+# --- written: the agent's sidecar ----------------------------------------------------------------------------------------------
+AGENT_LOADS = "lora_watch_agent_loads_total"  # tier, from_tier, reason
+AGENT_EVICTIONS = "lora_watch_agent_evictions_total"  # tier, reason
+AGENT_USES = "lora_watch_agent_uses_total"  # lookup
+AGENT_LOAD_SECONDS = "lora_watch_agent_load_seconds"  # histogram: tier, from_tier
+AGENT_STEPS = "lora_watch_agent_steps_total"
+AGENT_EXECUTE_SECONDS = "lora_watch_agent_execute_seconds_total"  # clock
+AGENT_ADAPTER_SECONDS = "lora_watch_agent_adapter_seconds_total"  # clock
+AGENT_REQUESTS = "lora_watch_agent_requests_total"  # finish_reason
+AGENT_LOST = "lora_watch_agent_lost_records_total"  # reason
+AGENT_LOG_BYTES = "lora_watch_agent_log_bytes"
+AGENT_ENGINE_UP = "lora_watch_agent_engine_up"
+
+# --- stored as samples beside what was scraped ---------------------------------------------------------------------------------
+SAMPLE_SCRAPE_UP = "lora_watch:scrape_up"  # 1 or 0: could this pod's page be read
+SAMPLE_CLOCK_OFFSET = "lora_watch:clock_offset_seconds"  # pod's clock − ours
+SAMPLE_IN_FLIGHT = "lora_watch:adapter_in_flight"  # from the stock gauge's newest series; provenance activity
+SAMPLE_MAX_LORA = "lora_watch:max_lora"  # its label, as a number
+
+# --- written: the exporter -----------------------------------------------------------------------------------------------------
+RESIDENCY_SECONDS = "lora_watch_adapter_residency_seconds"
+RESIDENCY_STAYS = "lora_watch_adapter_stays"
+SWAPS_PER_SECOND = "lora_watch_swaps_per_second"
+LOADS_PER_SECOND = "lora_watch_loads_per_second"
+ACTIVE_ADAPTERS = "lora_watch_active_adapters"
+ACTIVE_PER_SLOT = "lora_watch_active_adapters_per_slot_ratio"
+SLOTS = "lora_watch_slots"
+RESIDENT_ADAPTERS = "lora_watch_resident_adapters"
+OCCUPANCY_RATIO = "lora_watch_slot_occupancy_ratio"
+ADAPTER_RESIDENT = "lora_watch_adapter_resident"
+MISS_RATIO = "lora_watch_request_miss_ratio"
+REQUESTS = "lora_watch_requests"
+GHOST_HITS = "lora_watch_ghost_hits"
+SWAP_QUEUE_DEPTH = "lora_watch_swap_queue_depth"
+INFERENCE_SHARE = "lora_watch_inference_share_ratio"
+LITTLE_RESIDUAL = "lora_watch_little_residual_ratio"
+SOURCE_LAST_SUCCESS = "lora_watch_source_last_success_timestamp_seconds"
+SOURCE_LAG = "lora_watch_source_lag_seconds"
+SOURCE_ROWS = "lora_watch_source_rows_total"
+SOURCE_LOST = "lora_watch_source_lost_total"
+SOURCE_ERRORS = "lora_watch_source_errors_total"
+JOB_RUNS = "lora_watch_job_runs_total"  # outcome
+JOB_SECONDS = "lora_watch_job_seconds"
+JOB_LAST_SUCCESS = "lora_watch_job_last_success_timestamp_seconds"

@@ -1,0 +1,1 @@
+"""Rows from outside: one exposition parser, one file per system."""

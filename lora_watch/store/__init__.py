@@ -1,0 +1,1 @@
+"""Delta tables: append with positions, scan, compact."""
