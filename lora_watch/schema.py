@@ -39,11 +39,7 @@ class Table:
         for name, dtype in self.schema.items():
             if name in derived:
                 continue
-            column = (
-                pl.col(name).cast(dtype, strict=True)
-                if name in frame.columns
-                else pl.lit(None, dtype=dtype).alias(name)
-            )
+            column = pl.col(name).cast(dtype, strict=True) if name in frame.columns else pl.lit(None, dtype=dtype).alias(name)
             columns.append(column)
         try:
             frame = frame.select(columns)
@@ -51,14 +47,10 @@ class Table:
             raise SchemaMismatch(f"table {self.name}: a value does not fit its column: {error}") from error
         for name in required:
             if frame[name].null_count():
-                raise SchemaMismatch(
-                    f"table {self.name}: column {name!r} is never null, {frame[name].null_count()} rows are"
-                )
+                raise SchemaMismatch(f"table {self.name}: column {name!r} is never null, {frame[name].null_count()} rows are")
         pods = frame.select("cluster", "pod").unique()
         buckets = pods.with_columns(
-            pl.Series(
-                "bucket", [bucket_of(cluster or "", pod or "") for cluster, pod in pods.iter_rows()], dtype=pl.Int32
-            )
+            pl.Series("bucket", [bucket_of(cluster or "", pod or "") for cluster, pod in pods.iter_rows()], dtype=pl.Int32)
         )
         frame = frame.join(buckets, on=["cluster", "pod"], how="left", nulls_equal=True, maintain_order="left")
         return frame.with_columns(date=pl.from_epoch("at", time_unit="us").dt.date()).select(list(self.schema))
