@@ -1,4 +1,4 @@
-"""Small event frames from one line of text: ``events("a:0-30 b:10-")`` is a load at 0 s and an evict at 30 s, a load at 10 s still open."""
+"""Small event frames from one line of text: ``events("a:0-30 b:10-")`` loads a at 0 s, evicts it at 30 s, loads b at 10 s."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -33,9 +33,9 @@ def rows(table: Table, records: Iterable[Mapping[str, Any]], **common: Any) -> p
 
 def events(text: str, *, start_at: float | None = None, slots: int = 4, **common: Any) -> pl.DataFrame:
     """
-    GPU loads and evictions in seconds: ``a:0-30`` load at 0, evict at 30; ``b:10-`` never evicted; ``c:-20`` evicted at 20, its load unseen.
+    GPU loads and evictions in seconds: ``a:0-30`` load at 0, evict at 30; ``b:10-`` never evicted.
 
-    A ``!`` after the name makes its load a cold one (from disk). With ``start_at`` a worker's `start` record comes first.
+    ``c:-20``: evicted at 20, its load unseen. A ``!`` after the name makes its load a cold one (from disk). With ``start_at`` a worker's `start` record comes first.
     """
     records: list[dict[str, Any]] = []
     if start_at is not None:
@@ -64,7 +64,7 @@ def events(text: str, *, start_at: float | None = None, slots: int = 4, **common
 
 
 def requests(text: str, **common: Any) -> pl.DataFrame:
-    """Finished requests in seconds: ``a:10/12/13/20`` is adapter a: queued at 10, scheduled at 12, first token at 13, finished at 20."""
+    """Finished requests in seconds: ``a:10/12/13/20`` is adapter a queued at 10, scheduled 12, first token 13, finished 20."""
     records = []
     for word in text.split():
         name, _, times = word.partition(":")
