@@ -35,7 +35,8 @@ def events(text: str, *, start_at: float | None = None, slots: int = 4, **common
     """
     GPU loads and evictions in seconds: ``a:0-30`` load at 0, evict at 30; ``b:10-`` never evicted.
 
-    ``c:-20``: evicted at 20, its load unseen. A ``!`` after the name makes its load a cold one (from disk). With ``start_at`` a worker's `start` record comes first.
+    ``c:-20``: evicted at 20, its load unseen. A ``!`` after the name makes its load a cold one (from disk).
+    With ``start_at`` a `start` record comes first.
     """
     records: list[dict[str, Any]] = []
     if start_at is not None:
