@@ -1,0 +1,271 @@
+"""
+The store: one Delta table per ``schema.Table`` under one folder, positions committed together with the rows.
+
+The rule that makes writing exactly once, for any number of writers and through any crash (DESIGN §4.3):
+
+1. open a handle and take the positions from it; 2. fetch; 3. refuse a position that does not increase; 4. commit rows and new
+positions *with that handle*. A writer that committed one of the same streams in between makes step 4 fail with
+``StoreConflict``; then everything starts again from 1. A crash before 4 leaves nothing, a crash after 4 leaves everything.
+"""
+
+import errno
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    Field,
+    PostCommitHookProperties,
+    Schema,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from lora_watch.errors import SchemaMismatch, StoreConflict, StoreError, StoreFull
+from lora_watch.model import Window
+from lora_watch.schema import Batch, Table, bucket_of
+
+ROW_GROUP = 131_072
+"""Rows a row group: between 64k and 256k decode fastest and still prune well."""
+WRITER = WriterProperties(compression="ZSTD", compression_level=3, max_row_group_size=ROW_GROUP)
+_CONFIGURATION = {
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.setTransactionRetentionDuration": "interval 400 days",  # longer than any outage: forgotten is repeated
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.checkpointInterval": "100",
+    "delta.dataSkippingNumIndexedCols": "12",
+}
+_EARLIEST_COMMIT = 1_793_000_000_000
+"""A commit is never dated before this (ms, autumn 2026): a clock set back to 1970 would have its positions expire at once."""
+_DELTA_TYPES = {
+    pl.Int64: "long",
+    pl.Int32: "integer",
+    pl.Float64: "double",
+    pl.String: "string",
+    pl.Boolean: "boolean",
+    pl.Date: "date",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What one append did. ``rows`` were new, ``duplicates`` were stored already, ``regressed`` streams offered nothing newer."""
+
+    rows: int
+    duplicates: int = 0
+    regressed: tuple[str, ...] = ()
+
+
+class Positions(Mapping[str, int]):
+    """How far each stream has come in one table; looked up in the log once, then remembered. Iterates what was looked up."""
+
+    def __init__(self, handle: DeltaTable, known: dict[str, int | None]) -> None:
+        self._handle = handle
+        self._known = known
+
+    def __getitem__(self, stream: str) -> int:
+        if stream not in self._known:
+            self._known[stream] = self._handle.transaction_version(stream)
+        position = self._known[stream]
+        if position is None:
+            raise KeyError(stream)
+        return position
+
+    def __iter__(self) -> Iterator[str]:
+        return (stream for stream, position in self._known.items() if position is not None)
+
+    def __len__(self) -> int:
+        return sum(position is not None for position in self._known.values())
+
+
+class Ledger:
+    """
+    One writer's view of one table: a handle, and the positions that go with it.
+
+    Positions are remembered across appends only as long as nobody else commits; any foreign commit empties the memory, so that
+    what is remembered is always what the handle's version says.
+    """
+
+    def __init__(self, root: Path, table: Table) -> None:
+        self.table = table
+        self._path = root / table.name
+        self._handle = _open_or_create(self._path, table)
+        self._version = self._handle.version()
+        self._known: dict[str, int | None] = {}
+
+    def refresh(self) -> Positions:
+        """The positions as they are now: step 1 of the rule."""
+        with translated(f"reading the log of table {self.table.name} in {self._path}"):
+            self._handle.update_incremental()
+        self._settle(self._handle.version())
+        return Positions(self._handle, self._known)
+
+    def append(self, batch: Batch, *, at: int) -> Appended:
+        """
+        Commit a batch's rows and positions, or neither: steps 3 and 4. ``at`` is the time of the commit, µs UTC.
+
+        Raises StoreConflict where another writer moved one of the streams since ``refresh``, StoreFull where no space is left.
+        Rows of a stream whose offered position does not increase are refused with it (they are stored already).
+        """
+        positions = Positions(self._handle, self._known)
+        moved, regressed = {}, []
+        for stream, position in batch.positions.items():
+            if position > positions.get(stream, -(2**62)):
+                moved[stream] = position
+            else:
+                regressed.append(stream)
+        rows, duplicates = self._new_rows(batch, positions, set(regressed))
+        if rows.is_empty() and not moved:
+            return Appended(0, duplicates, tuple(regressed))
+        dated = max(at // 1000, _EARLIEST_COMMIT)
+        properties = CommitProperties(app_transactions=[Transaction(s, p, dated) for s, p in moved.items()])
+        hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
+        with translated(f"writing {rows.height} rows to table {self.table.name} in {self._path}"):
+            write_deltalake(
+                self._handle,
+                rows,
+                mode="append",
+                writer_properties=WRITER,
+                commit_properties=properties,
+                post_commithook_properties=hooks,
+            )
+        self._settle(self._handle.version(), own_commit=True)
+        self._known.update(moved)
+        return Appended(rows.height, duplicates, tuple(regressed))
+
+    def _settle(self, version: int, *, own_commit: bool = False) -> None:
+        if version != self._version + (1 if own_commit else 0):
+            self._known.clear()
+        self._version = version
+
+    def _new_rows(self, batch: Batch, positions: Positions, regressed: set[str]) -> tuple[pl.DataFrame, int]:
+        rows = batch.rows.unique(subset=self.table.key, keep="first", maintain_order=True)
+        repeated = batch.rows.height - rows.height
+        if "stream" in self.table.key:  # exact by (stream, seq): a seq at or below the stream's position is stored
+            stored = {stream: positions.get(stream, -1) for stream in rows["stream"].unique().to_list()}
+            limits = pl.DataFrame(
+                {"stream": list(stored), "_stored": list(stored.values())}, schema={"stream": pl.String, "_stored": pl.Int64}
+            )
+            fresh = rows.join(limits, on="stream", how="left", maintain_order="left").filter(pl.col("seq") > pl.col("_stored"))
+            fresh = fresh.filter(~pl.col("stream").is_in(sorted(regressed))).drop("_stored")
+        elif rows.is_empty():
+            fresh = rows
+        else:
+            window = Window(rows["at"].min(), rows["at"].max() + 1)  # type: ignore[arg-type, operator]  # never null
+            stored_keys = scan(self._handle, self.table, window).select(self.table.key)
+            with translated(f"looking for stored rows in table {self.table.name} in {self._path}"):
+                fresh = rows.join(stored_keys.collect(engine="streaming"), on=self.table.key, how="anti", maintain_order="left")
+        return fresh, repeated + rows.height - fresh.height
+
+
+class Store:
+    """
+    All tables under one local folder. Threads may share a Store: each thread gets its own ledgers.
+
+    Reading never sees half a commit; a table nobody wrote yet reads as empty.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        self._local = threading.local()
+
+    def ledger(self, table: Table) -> Ledger:
+        """This thread's ledger of a table, made with the table if need be."""
+        ledgers: dict[str, Ledger] = self._local.__dict__.setdefault("ledgers", {})
+        if table.name not in ledgers:
+            ledgers[table.name] = Ledger(self.root, table)
+        return ledgers[table.name]
+
+    def scan(
+        self, table: Table, window: Window | None = None, *, pods: pl.DataFrame | None = None, buckets: range | None = None
+    ) -> pl.LazyFrame:
+        """
+        Rows of a table with ``at`` in the window, as a lazy frame for the streaming engine; empty where there is no table.
+
+        ``pods``: only these (a frame with cluster and pod, as ``bucket_of`` places them); ``buckets``: only these shards.
+        """
+        path = self.root / table.name
+        try:
+            with translated(f"opening table {table.name} in {path}"):
+                handle = DeltaTable(path)
+        except FileNotFoundError:
+            return table.empty().lazy()
+        frame = scan(handle, table, window)
+        if buckets is not None:
+            frame = frame.filter(pl.col("bucket").is_between(buckets.start, buckets.stop - 1))
+        if pods is not None:
+            wanted = sorted({bucket_of(cluster, pod) for cluster, pod in pods.select("cluster", "pod").iter_rows()})
+            names = sorted({pod for (pod,) in pods.select("pod").iter_rows()})
+            frame = frame.filter(pl.col("bucket").is_in(wanted) & pl.col("pod").is_in(names))
+        return frame
+
+
+def scan(handle: DeltaTable, table: Table, window: Window | None) -> pl.LazyFrame:
+    """Rows of one version of a table; dates outside the window are never opened."""
+    frame = pl.scan_delta(handle).select(list(table.schema))
+    if window is None:
+        return frame
+    first = pl.from_epoch(pl.lit(window.start), time_unit="us").dt.date()
+    last = pl.from_epoch(pl.lit(window.end - 1), time_unit="us").dt.date()
+    return frame.filter(
+        (pl.col("date") >= first) & (pl.col("date") <= last) & (pl.col("at") >= window.start) & (pl.col("at") < window.end)
+    )
+
+
+def _open_or_create(path: Path, table: Table) -> DeltaTable:
+    fields = [Field(name, _DELTA_TYPES[dtype.base_type()], nullable=True) for name, dtype in table.schema.items()]
+    with translated(f"opening table {table.name} in {path}"):
+        path.mkdir(parents=True, exist_ok=True)
+        if not DeltaTable.is_deltatable(str(path)):
+            try:
+                DeltaTable.create(
+                    path, Schema(fields), mode="error", partition_by=["date"], name=table.name, configuration=dict(_CONFIGURATION)
+                )
+            except DeltaError:  # another process was first
+                if not DeltaTable.is_deltatable(str(path)):
+                    raise
+        handle = DeltaTable(path)
+    stored = {field.name for field in handle.schema().fields}
+    if missing := [field for field in fields if field.name not in stored]:
+        with translated(f"adding columns {[f.name for f in missing]} to table {table.name} in {path}"):
+            handle.alter.add_columns(missing)
+    if unknown := sorted(stored - set(table.schema)):
+        raise SchemaMismatch(
+            f"table {table.name} in {path} has columns {unknown} of a newer version; upgrade lora_watch or use another folder"
+        )
+    return handle
+
+
+class translated:
+    """Turns what the Delta library raises into our errors, naming what was being done."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is None or isinstance(error, StoreError):
+            return
+        text = str(error).partition("\n")[0]  # the rest is a native stack
+        if isinstance(error, TableNotFoundError):
+            raise FileNotFoundError(self._doing) from error
+        if isinstance(error, CommitFailedError):
+            raise StoreConflict(f"{self._doing}: another writer committed first ({text})") from error
+        if "No space left" in text or "os error 28" in text or "Disk quota exceeded" in text or _is_full(error):
+            raise StoreFull(
+                f"{self._doing}: no space is left on the device; nothing was stored. Free some space, the next tick tries again"
+            ) from error
+        if isinstance(error, (DeltaError, OSError, pl.exceptions.ComputeError)):
+            raise StoreError(f"{self._doing}: {text}") from error
+
+
+def _is_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
