@@ -26,6 +26,7 @@ from deltalake import (
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.schema import PrimitiveType
 
 from lora_watch.errors import SchemaMismatch, StoreConflict, StoreError, StoreFull
 from lora_watch.model import Window
@@ -43,13 +44,13 @@ _CONFIGURATION = {
 }
 _EARLIEST_COMMIT = 1_793_000_000_000
 """A commit is never dated before this (ms, autumn 2026): a clock set back to 1970 would have its positions expire at once."""
-_DELTA_TYPES = {
-    pl.Int64: "long",
-    pl.Int32: "integer",
-    pl.Float64: "double",
-    pl.String: "string",
-    pl.Boolean: "boolean",
-    pl.Date: "date",
+_DELTA_TYPES: dict[pl.datatypes.DataTypeClass, PrimitiveType] = {
+    pl.Int64: PrimitiveType("long"),
+    pl.Int32: PrimitiveType("integer"),
+    pl.Float64: PrimitiveType("double"),
+    pl.String: PrimitiveType("string"),
+    pl.Boolean: PrimitiveType("boolean"),
+    pl.Date: PrimitiveType("date"),
 }
 
 
