@@ -1,0 +1,55 @@
+"""The contract of a source, and the names of its streams."""
+
+from collections.abc import Mapping
+from typing import Protocol
+from urllib.parse import quote, unquote
+
+from lora_watch.schema import Batch, Table
+
+
+class Source(Protocol):
+    """
+    One system read from outside, into exactly one table.
+
+    ``read`` brings every row the streams gained since ``positions`` and before ``until`` (µs UTC, exclusive), as far as the
+    positions it returns. It raises only SourceError, and only where nothing at all could be read; trouble with one pod, series
+    or line is a problem in the batch. Reading twice from the same positions is harmless: rows carry a key.
+    """
+
+    name: str
+    table: Table
+
+    def read(self, positions: Mapping[str, int], until: int) -> Batch:
+        """The rows after ``positions`` and before ``until``, complete up to the positions of the batch."""
+
+
+def stream(kind: str, *parts: str) -> str:
+    """
+    The name of a stream: ``kind/part/part``, parts percent-encoded so that any text survives the way back.
+
+    >>> stream("agent", "eu/west", "pod 0", "b1")
+    'agent/eu%2Fwest/pod%200/b1'
+    """
+    return "/".join([kind, *(quote(part, safe="", errors="surrogatepass") for part in parts)])
+
+
+def parse_stream(name: str) -> tuple[str, ...]:
+    """
+    Kind and parts of a stream's name: the inverse of ``stream``.
+
+    >>> parse_stream("agent/eu%2Fwest/pod%200/b1")
+    ('agent', 'eu/west', 'pod 0', 'b1')
+    """
+    return tuple(unquote(part, errors="surrogatepass") for part in name.split("/"))
+
+
+def printable(text: str, limit: int = 80) -> str:
+    """
+    Foreign text as it may stand in a message: quoted, control characters escaped, cut at ``limit`` characters.
+
+    >>> printable("a" * 100, 3), printable("x\\n")
+    ("'aaa…'", "'x\\\\n'")
+    """
+    if not text[:limit].isprintable():
+        return ascii(text[:limit]) + "…" * (len(text) > limit)
+    return repr(text if len(text) <= limit else text[:limit] + "…")
