@@ -9,7 +9,6 @@ positions *with that handle*. A writer that committed one of the same streams in
 """
 
 import errno
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,21 +166,17 @@ class Ledger:
 
 class Store:
     """
-    All tables under one local folder. Threads may share a Store: each thread gets its own ledgers.
+    All tables under one local folder. Threads may share a Store; a ledger belongs to one writer.
 
     Reading never sees half a commit; a table nobody wrote yet reads as empty.
     """
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        self._local = threading.local()
 
     def ledger(self, table: Table) -> Ledger:
-        """This thread's ledger of a table, made with the table if need be."""
-        ledgers: dict[str, Ledger] = self._local.__dict__.setdefault("ledgers", {})
-        if table.name not in ledgers:
-            ledgers[table.name] = Ledger(self.root, table)
-        return ledgers[table.name]
+        """A writer's view of a table, which is made if need be. Keep it: it remembers positions between appends."""
+        return Ledger(self.root, table)
 
     def scan(
         self, table: Table, window: Window | None = None, *, pods: pl.DataFrame | None = None, buckets: range | None = None

@@ -1,0 +1,226 @@
+"""
+The service's own ``/metrics``: what was derived, and how the watcher itself is doing.
+
+Labels are bounded: per pod at most ``adapters`` adapters have series of their own (most requests and loads first), the rest is
+one series called ``other`` where the figure adds up, and none where it does not (a quantile of a sum is no sum of quantiles).
+Unknown is an absent series, never 0. Every derived series carries ``provenance``.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from lora_watch import names
+from lora_watch.model import Provenance
+
+POD = ("cluster", "pool", "role", "pod")
+OTHER = "other"
+
+
+class Derived(Protocol):
+    """What the exporter needs of an overview: one frame a pod, one a pod and adapter."""
+
+    @property
+    def pods(self) -> pl.DataFrame: ...  # one row a pod
+    @property
+    def adapters(self) -> pl.DataFrame: ...  # one row a pod and adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One family made of columns: ``columns`` maps a value of the label ``by`` to the column that holds it."""
+
+    name: str
+    help: str
+    columns: tuple[tuple[str, str], ...]
+    by: str | None = None
+    adds_up: bool = False
+    labels: tuple[str, ...] = ()  # further columns that become labels
+
+
+POD_SERIES = (
+    Series(
+        names.RESIDENCY_SECONDS,
+        "Quantile of how long an adapter stays in a slot, Kaplan-Meier over the window",
+        (("0.5", "p50_seconds"), ("0.95", "p95_seconds")),
+        by="quantile",
+    ),
+    Series(
+        names.RESIDENCY_STAYS,
+        "Stays in the window: completed, still open or cut off (censored), begun unseen (left_truncated)",
+        (("completed", "completed"), ("censored", "censored"), ("left_truncated", "left_truncated")),
+        by="state",
+    ),
+    Series(
+        names.SWAPS_PER_SECOND, "Evictions from a GPU slot to make room, per second of the window", (("", "swaps_per_second"),)
+    ),
+    Series(
+        names.LOADS_PER_SECOND,
+        "Loads into a GPU slot per second of the window, by where the adapter was",
+        (("cpu", "warm_loads_per_second"), ("disk", "cold_loads_per_second")),
+        by="from_tier",
+    ),
+    Series(names.SLOTS, "GPU slots (max_loras)", (("", "slots"),)),
+    Series(names.RESIDENT_ADAPTERS, "Adapters in a GPU slot, time average over the window", (("", "resident_mean"),)),
+    Series(names.OCCUPANCY_RATIO, "Resident adapters over slots, time average; 1 in any warm pod", (("", "occupancy_ratio"),)),
+    Series(
+        names.ACTIVE_ADAPTERS, "Distinct adapters in flight or queued at least once in the window", (("", "active_adapters"),)
+    ),
+    Series(names.ACTIVE_PER_SLOT, "Active adapters over slots; above 1 some must swap", (("", "active_per_slot_ratio"),)),
+    Series(
+        names.MISS_RATIO,
+        "Requests whose adapter was not in a slot when scheduled, over requests with an adapter",
+        (("", "miss_ratio"),),
+    ),
+    Series(
+        names.REQUESTS,
+        "Requests with an adapter that finished in the window, by where the adapter was",
+        (("hot", "hot"), ("warm", "warm"), ("cold", "cold"), ("unknown", "unknown")),
+        by="lookup",
+    ),
+    Series(names.GHOST_HITS, "Hits whose adapter was evicted within 30 s", (("", "ghost_hits"),)),
+    Series(
+        names.SWAP_QUEUE_DEPTH,
+        "Requests waiting for an adapter that was not in a slot",
+        (("mean", "swap_queue_mean"), ("max", "swap_queue_max")),
+        by="statistic",
+    ),
+    Series(
+        names.INFERENCE_SHARE,
+        "Share of GPU wall time spent on inference, with its grade: A CUDA events, A- host time, D upper bound by activity",
+        (("low", "share_low"), ("high", "share_high")),
+        by="bound",
+        labels=("grade",),
+    ),
+    Series(
+        names.LITTLE_RESIDUAL,
+        "Little's law: relative gap between occupied slots and load rate x mean stay; 0 on complete data",
+        (("", "little_residual_ratio"),),
+    ),
+)
+ADAPTER_SERIES = (
+    Series(
+        names.ADAPTER_STAY_SECONDS,
+        "Quantile of how long this adapter stays in a slot, Kaplan-Meier over the window",
+        (("0.5", "p50_seconds"), ("0.95", "p95_seconds")),
+        by="quantile",
+    ),
+    Series(names.ADAPTER_RESIDENT, "1 while the adapter is in a GPU slot at the end of the window", (("", "resident"),)),
+    Series(names.ADAPTER_REQUESTS, "Requests for this adapter that finished in the window", (("", "requests"),), adds_up=True),
+    Series(names.ADAPTER_LOADS, "Loads of this adapter into a GPU slot in the window", (("", "loads"),), adds_up=True),
+)
+
+
+class Exporter(Collector):
+    """Publishes the newest overview and counts what the service does. Thread-safe: an overview is replaced whole."""
+
+    def __init__(self, *, adapters: int) -> None:
+        self._cap = adapters
+        self._derived: Derived | None = None
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        source, job = ["source"], ["job"]
+        self.source_success = Gauge(names.SOURCE_LAST_SUCCESS, "When a source was last read", source, registry=self.registry)
+        self.source_lag = Gauge(
+            names.SOURCE_LAG, "How far behind now the source's last complete read is", source, registry=self.registry
+        )
+        self.source_rows = Counter(names.SOURCE_ROWS.removesuffix("_total"), "Rows stored", source, registry=self.registry)
+        self.source_lost = Counter(
+            names.SOURCE_LOST.removesuffix("_total"),
+            "Records that were dropped before they could be read",
+            source,
+            registry=self.registry,
+        )
+        self.source_errors = Counter(
+            names.SOURCE_ERRORS.removesuffix("_total"),
+            "Reads that failed, and problems of single pods",
+            source,
+            registry=self.registry,
+        )
+        self.job_runs = Counter(
+            names.JOB_RUNS.removesuffix("_total"), "Runs by outcome", [*job, "outcome"], registry=self.registry
+        )
+        self.job_seconds = Histogram(names.JOB_SECONDS, "Duration of a run", job, registry=self.registry)
+        self.job_success = Gauge(names.JOB_LAST_SUCCESS, "When a job last ended well", job, registry=self.registry)
+
+    def publish(self, derived: Derived) -> None:
+        """Replace what is published."""
+        self._derived = derived
+
+    def collect(self) -> Iterator[Metric]:
+        """The derived families; called at each scrape."""
+        derived = self._derived
+        if derived is None:
+            return
+        yield from families(derived.pods, POD_SERIES, POD)
+        yield from families(bounded(derived.adapters, self._cap), ADAPTER_SERIES, (*POD, "adapter"))
+
+    def serve(self, host: str, port: int) -> tuple[str, "Stop"]:
+        """Answer on ``host:port`` (0: a free one): the address, and what stops it. Raises OSError where the port is taken."""
+        server, thread = start_http_server(port, host, self.registry)
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return f"http://{host}:{server.server_port}/metrics", stop
+
+
+class Stop(Protocol):
+    """Stops what was started, and waits until it has."""
+
+    def __call__(self) -> None: ...
+
+
+def families(frame: pl.DataFrame, series: Iterable[Series], identity: Sequence[str]) -> Iterator[Metric]:
+    """One metric family a ``Series``: a sample for each row and column that is known."""
+    for one in series:
+        further = [one.by] if one.by else []
+        family = GaugeMetricFamily(one.name, one.help, labels=[*identity, *further, *one.labels, "provenance"])
+        for label, column in one.columns:
+            if column not in frame.columns:
+                continue
+            known = frame.filter(pl.col(column).is_not_null())
+            for row in known.select(*identity, *one.labels, "provenance", pl.col(column).cast(pl.Float64)).iter_rows():
+                *texts, provenance, value = row
+                split = len(identity)
+                labels = [*texts[:split], *([label] if one.by else []), *texts[split:], provenance]
+                family.add_metric([text or "" for text in labels], value)
+        yield family
+
+
+def _worst() -> pl.Expr:
+    order = {str(provenance): i for i, provenance in enumerate(Provenance)}
+    return pl.col("provenance").sort_by(pl.col("provenance").replace_strict(order, default=len(order))).last()
+
+
+def bounded(adapters: pl.DataFrame, cap: int) -> pl.DataFrame:
+    """
+    At most ``cap`` adapters a pod, most requests and then most loads first; the rest is summed into ``other``.
+
+    Columns that do not add up are null in ``other``. An adapter that is really called ``other`` is counted with the rest.
+    """
+    if adapters.is_empty():
+        return adapters
+    rank = pl.struct(
+        pl.col("requests").fill_null(0).neg().alias("r"),
+        pl.col("loads").fill_null(0).neg().alias("l"),
+        pl.col("adapter").alias("a"),
+    ).rank("ordinal")
+    ranked = adapters.with_columns(_rank=rank.over(POD)).with_columns(
+        _kept=(pl.col("_rank") <= cap) & (pl.col("adapter") != OTHER)
+    )
+    kept, rest = ranked.filter("_kept").drop("_rank", "_kept"), ranked.filter(~pl.col("_kept"))
+    if rest.is_empty():
+        return kept
+    sums = [column for one in ADAPTER_SERIES if one.adds_up for _, column in one.columns]
+    other = rest.group_by(POD, maintain_order=True).agg(
+        pl.lit(OTHER).alias("adapter"), _worst(), *[pl.when(pl.col(c).count() > 0).then(pl.col(c).sum()).alias(c) for c in sums]
+    )
+    return pl.concat([kept, other.select([c for c in kept.columns if c in other.columns])], how="diagonal_relaxed")
