@@ -1,9 +1,9 @@
 """
 Follows the log of an unmodified vLLM and keeps an ordinary event-log directory of what it says, for the sidecar to serve.
 
-It runs in a process of its own, because it is a *writer* in the sense of event log v1: it holds the lock on the headers, which the
-sidecar must see from outside. ``python -m lora_watch.agent.follow LOG DIRECTORY`` prints ``ready`` once it has caught up, and ends
-with the process that started it.
+It runs in a process of its own, because it is a *writer* in the sense of event log v1: it holds the lock on the headers, which
+the sidecar must see from outside. ``python -m lora_watch.agent.follow LOG DIRECTORY`` prints ``ready`` once it has caught up,
+and ends with the process that started it.
 
 Started again it reads the log from its beginning. The converter gives the same records again, and those the directory has already
 are passed over, so nothing is there twice. A log whose beginning has been cut off since (``copytruncate``) begins a new boot.
@@ -105,8 +105,8 @@ class Tail:
     """
     New whole lines of a file, whatever is done to it meanwhile.
 
-    Moved away: the old file is read to its end, then the new one from its beginning. Truncated: from the beginning. Half a last line
-    waits for its other half. Bytes that are no UTF-8 are replaced. Lines over 1 MiB are passed over without being held.
+    Moved away: the old file is read to its end, then the new one from its beginning. Truncated: from the beginning. Half a
+    last line waits for its other half. Bytes that are no UTF-8 are replaced. Lines over 1 MiB are passed over, not held.
     """
 
     def __init__(self, path: Path) -> None:
