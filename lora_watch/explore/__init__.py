@@ -1,0 +1,1 @@
+"""Reading: queries that chain store and derive for people to look at."""
