@@ -82,10 +82,10 @@ def gauge_time(value: float, now: float) -> float | None:
     """
     The time (seconds UTC) that a value of ``vllm:lora_requests_info`` stands for, at ``now``; None if it stands for none.
 
-    A value near k · ``now`` is the sum of k API servers' time stamps; its k-th part is their mean. k is ``round(value / now)``,
-    one more where the part would be more than AHEAD_SECONDS ahead. A series that only some servers set has a smaller k than its
-    neighbours, so parts are comparable where sums are not. None: NaN, infinite, zero, negative, or k outside 1 … MAX_API_SERVERS
-    (a 1970 or 2100 clock).
+    A value near k · ``now`` is the sum of k API servers' time stamps; its k-th part is their mean. k is ``round(value / now)``.
+    A series that only some servers set has a smaller k than its neighbours, so parts are comparable where sums are not. None:
+    NaN, infinite, k outside 1 … MAX_API_SERVERS, more than AHEAD_SECONDS ahead or a year behind (a pod whose clock says 1970 or
+    2100).
 
     >>> gauge_time(1.8e9, 1.8e9 + 5), gauge_time(3.6e9, 1.8e9 + 5), gauge_time(12.0, 1.8e9)
     (1800000000.0, 1800000000.0, None)
