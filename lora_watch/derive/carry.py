@@ -9,19 +9,21 @@ _CHAIN = ("stream", "adapter_id", "adapter")
 
 def carry(events: pl.LazyFrame, moment: int) -> pl.LazyFrame:
     """
-    Of the events before ``moment`` (µs UTC), those that a derivation about a window from there on still needs; later ones as they are.
+    Of the events before ``moment`` (µs UTC), those that a derivation about a window from there on still needs; later ones as they
+    are.
 
-    Kept, per boot: every `start`, `stop` and `lost` that says killed, and the last record of all (it tells that the boot is there);
-    per adapter of a boot: its last GPU `load` or `evict` if that is a load (it is still there), its last `use` or `release` if that
-    is a use. All else before ``moment`` is over: a stay that ended, a use that was released. So for any window ``[moment, …)``
+    Kept, per boot: every `start`, `stop` and `lost` that says killed, and the last record of all (it tells that the boot is
+    there); per adapter of a boot: its last GPU `load` or `evict` if that is a load (it is still there), its last `use` or
+    `release` if that is a use. All else before ``moment`` is over: a stay that ended, a use that was released. So for any window
+    ``[moment, …)``
 
     ``stays(carry(events, moment))``, less the stays that left before ``moment``, equals ``stays(events)`` less the same,
 
-    and ``carry(carry(a, s) + b, t) = carry(a + b, t)`` for ``b`` from ``s ≤ t`` on: it can be carried on from minute to minute, each
-    event read once.
+    and ``carry(carry(a, s) + b, t) = carry(a + b, t)`` for ``b`` from ``s ≤ t`` on: it can be carried on from minute to minute,
+    each event read once.
 
-    Edge cases. An adapter that is loaded twice with no evict between keeps the later load. Failed loads and warm-up records are never
-    kept. At most a few rows an adapter and boot remain, however long the past was.
+    Edge cases. An adapter that is loaded twice with no evict between keeps the later load. Failed loads and warm-up records are
+    never kept. At most a few rows an adapter and boot remain, however long the past was.
     """
     kind = pl.col("kind")
     past, later = events.filter(pl.col("at") < moment), events.filter(pl.col("at") >= moment)
