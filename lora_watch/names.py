@@ -36,6 +36,7 @@ CACHE_LOOKUPS = "vllm:lora_cache_lookups_total"
 
 # --- written: the agent's sidecar ----------------------------------------------------------------------------------------------
 AGENT_LOADS = "lora_watch_agent_loads_total"  # tier, from_tier, reason
+AGENT_FAILED_LOADS = "lora_watch_agent_failed_loads_total"  # tier, from_tier, reason
 AGENT_EVICTIONS = "lora_watch_agent_evictions_total"  # tier, reason
 AGENT_USES = "lora_watch_agent_uses_total"  # lookup
 AGENT_LOAD_SECONDS = "lora_watch_agent_load_seconds"  # histogram: tier, from_tier

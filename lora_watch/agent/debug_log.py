@@ -12,8 +12,8 @@ Two forms of the same lines are read: JSON lines of the shipped logging configur
 What the lines can tell is *observed*; what they cannot is absent: no durations, no ranks, no sizes, no uses, no failed loads.
 
 **Which tier a removal is about.** Removals are held until the next line of that worker. Followed by ``Adding``: the CPU
-cache; followed by ``Activating``: the slot that is being filled. The same id twice in a row left both tiers: the CPU cache's
-own eviction logs itself first and the slot's second (LRU), an explicit removal or a reload in place logs the slot first.
+cache; followed by ``Activating``: the slot that is being filled. The same id twice in a row left both tiers, the slot first:
+the CPU cache's own eviction logs itself before it empties the slot, but is done after it.
 
 **Which name an id has.** Ids are given in order of registration, a failed load consumes one, and no line holds both. A name
 accepted by the API server belongs to the oldest id that was activated for the first time and has no name yet; a name that is
@@ -74,6 +74,7 @@ class _Worker(_Boot):
     """The tiers of one worker as far as the lines tell."""
 
     gpu: dict[int, int] = field(default_factory=dict)  # slot → id
+    since: dict[int, int] = field(default_factory=dict)  # slot → µs of that load
     cpu: set[int] = field(default_factory=set)
     removals: list[tuple[int, int]] = field(default_factory=list)  # (at, id) whose tier is not known yet
     fresh: int | None = None  # id that was added and not yet activated: its weights come from disk
@@ -201,7 +202,7 @@ class Converter:
         if adapter_id in self._server.unnamed and adapter_id not in self._server.activated:
             self._server.activated.append(adapter_id)
         worker.cpu.add(adapter_id)
-        worker.gpu[slot] = adapter_id
+        worker.gpu[slot], worker.since[slot] = adapter_id, at
         cold = worker.fresh == adapter_id
         worker.reason = worker.reason if cold else "demand"
         self._load(worker, at, adapter_id, tier="gpu", from_tier="disk" if cold else "cpu", slot=slot)
@@ -223,10 +224,9 @@ class Converter:
             adapter_id = removals[i][1]
             twice = i + 1 < len(removals) and removals[i + 1][1] == adapter_id
             last = i + 1 == len(removals)
-            if twice and adding is not None and adding != adapter_id:
-                tiers, reason = ("cpu", "gpu"), "lru"
-            elif twice:
-                tiers, reason = ("gpu", "cpu"), "inplace" if adding == adapter_id else "explicit"
+            if twice:
+                tiers = ("gpu", "cpu")
+                reason = "explicit" if adding is None else "inplace" if adding == adapter_id else "lru"
             elif slot is not None and last and worker.gpu.get(slot, adapter_id) == adapter_id:
                 tiers, reason = ("gpu",), "lru"
             else:
@@ -279,7 +279,7 @@ class Converter:
         self._snapshot(worker, worker.waiting[-1]["at"])
 
     def _snapshot(self, worker: _Worker, at: int) -> None:
-        gpu = [[slot, adapter_id] for slot, adapter_id in sorted(worker.gpu.items())]
+        gpu = [[slot, adapter_id, worker.since[slot]] for slot, adapter_id in sorted(worker.gpu.items())]
         self._say(worker, at, {"kind": "snapshot", "gpu": gpu, "cpu": sorted(worker.cpu)})
 
     # --- the API server's lines -----------------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class Converter:
         if record["kind"] == "lost":
             record.update(first=boot.seq, last=boot.seq)
         if record["kind"] == "snapshot":
-            record["gpu"] = [[slot, self._name(i), i, None] for slot, i in record["gpu"]]
+            record["gpu"] = [[slot, self._name(i), i, since] for slot, i, since in record["gpu"]]
             record["cpu"] = [[self._name(i), i] for i in record["cpu"]]
             record.update(pinned=[], slots=self._server.slots, cpu_capacity=self._server.cpu_capacity)
         return {**head, **record}

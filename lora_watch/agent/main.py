@@ -1,0 +1,116 @@
+"""The console script ``lora-watch-agent``: the sidecar beside an engine."""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from lora_watch.agent.recorder import DEFAULT_DIRECTORY, DEFAULT_MAX_BYTES
+
+PRUNE_SECONDS = 10.0
+TOKEN = "LORA_WATCH_AGENT_TOKEN"
+
+
+def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Flags; the environment gives their defaults."""
+    parse = argparse.ArgumentParser(
+        prog="lora-watch-agent",
+        description="Serves the event logs that the lora_watch plug-in writes inside vLLM: /events, /state, /metrics, /healthz.",
+        epilog=f"A bearer token is taken from {TOKEN} or --token-file; there is no flag for it: every process can see flags.",
+    )
+    parse.add_argument(
+        "--log-dir",
+        type=Path,
+        default=Path(environment.get("LORA_WATCH_LOG_DIR") or DEFAULT_DIRECTORY),
+        help="where the plug-in writes (LORA_WATCH_LOG_DIR; %(default)s)",
+    )
+    parse.add_argument(
+        "--max-bytes",
+        type=_positive,
+        default=environment.get("LORA_WATCH_LOG_MAX_BYTES") or str(DEFAULT_MAX_BYTES),
+        help="logs kept on disk; the oldest segments go first (LORA_WATCH_LOG_MAX_BYTES; %(default)s)",
+    )
+    parse.add_argument(
+        "--host", default=environment.get("LORA_WATCH_AGENT_HOST") or "127.0.0.1", help="(LORA_WATCH_AGENT_HOST; %(default)s)"
+    )
+    parse.add_argument(
+        "--port",
+        type=_port,
+        default=environment.get("LORA_WATCH_AGENT_PORT") or "9465",
+        help="0 takes a free one (LORA_WATCH_AGENT_PORT; %(default)s)",
+    )
+    parse.add_argument(
+        "--engine-metrics",
+        type=_url,
+        default=environment.get("LORA_WATCH_ENGINE_METRICS") or None,
+        metavar="URL",
+        help="the engine's own page, served along with ours: one port to scrape (LORA_WATCH_ENGINE_METRICS)",
+    )
+    parse.add_argument(
+        "--token-file", type=Path, default=environment.get("LORA_WATCH_AGENT_TOKEN_FILE"), help="(LORA_WATCH_AGENT_TOKEN_FILE)"
+    )
+    return parse
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; 0 then, 1 where the server could not start, 2 for a wrong flag."""
+    options = parser(os.environ).parse_args(arguments)
+    from lora_watch.agent.metrics import EnginePage  # after the flags: --help needs no prometheus_client
+    from lora_watch.agent.sidecar import Logs, Sidecar
+
+    token = os.environ.get(TOKEN) or None
+    if options.token_file is not None:
+        try:
+            token = options.token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            print(f"the token file can't be read: {error}", file=sys.stderr)  # noqa: T201 - a console script
+            return 1
+        if not token:
+            print(f"the token file {options.token_file} is empty", file=sys.stderr)  # noqa: T201
+            return 1
+    stopped = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        stopped.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    logs = Logs(options.log_dir, options.max_bytes)
+    engine = EnginePage(options.engine_metrics) if options.engine_metrics else None
+    try:
+        sidecar = Sidecar(logs, host=options.host, port=options.port, token=token, engine=engine)
+    except OSError as error:
+        print(f"can't listen on {options.host}:{options.port}: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    with sidecar:
+        print(f"agent     {sidecar.url}", flush=True)  # noqa: T201
+        while not stopped.is_set():
+            logs.prune()
+            stopped.wait(PRUNE_SECONDS)
+    return 0
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a positive number of bytes, got {text!r}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"a port from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"an http:// or https:// address, got {text!r}")
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""The sidecar's HTTP server beside the engine: events, state, metrics and health from the logs in one directory."""
+
+import hmac
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from lora_watch.agent.lines import BOOT
+from lora_watch.agent.log import DEFAULT_LIMIT, MAX_LIMIT, LogReader
+from lora_watch.agent.metrics import CONTENT_TYPE, EnginePage, page
+from lora_watch.agent.recorder import prune
+from lora_watch.agent.state import State
+
+_KNOWN: Mapping[str, Collection[str]] = {
+    "/events": {"boot", "after", "limit", "kinds"},
+    "/state": (),
+    "/metrics": (),
+    "/healthz": (),
+}
+_FOLD_LINES = 50_000
+
+
+class BadParameter(ValueError):
+    """A request asks for something that makes no sense; the text says what does."""
+
+
+class Logs:
+    """
+    The logs of one directory, and the state folded from them so far. Thread-safe.
+
+    A restart folds the same records to the same state; where segments were deleted, counters begin with the oldest record left.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int, *, reader: LogReader | None = None) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._reader = reader or LogReader(directory)
+        self._lock = threading.Lock()
+        self._states: dict[str, State] = {}
+        self._positions: dict[str, int] = {}
+
+    def boots(self) -> list[dict[str, Any]]:
+        """As ``/events`` lists them."""
+        with self._lock:
+            return [boot.to_json() for boot in self._reader.boots()]
+
+    def read(self, boot: str, after: int, limit: int, kinds: Collection[str] | None) -> tuple[list[bytes], int]:
+        """As ``LogReader.read``."""
+        with self._lock:
+            return self._reader.read(boot, after, limit, kinds)
+
+    def catch_up(self) -> None:
+        """Fold what is new, and forget the state of boots that left no trace."""
+        with self._lock:
+            boots = self._reader.boots()
+            for boot in boots:
+                state = self._states.setdefault(boot.boot, State())
+                while True:
+                    before = self._positions.get(boot.boot, 0)
+                    lines, position = self._reader.read(boot.boot, before, _FOLD_LINES)
+                    for line in lines:
+                        state.fold(json.loads(line))
+                    self._positions[boot.boot] = position
+                    if position == before:
+                        break
+                state.alive = boot.alive
+            known = {boot.boot for boot in boots}
+            for gone in set(self._states) - known:
+                del self._states[gone], self._positions[gone]
+
+    def states(self) -> dict[str, State]:
+        """State by boot, up to date."""
+        self.catch_up()
+        with self._lock:
+            return dict(self._states)
+
+    def size(self) -> int:
+        """Bytes of log on disk."""
+        with self._lock:
+            return self._reader.size()
+
+    def prune(self) -> int:
+        """Delete the oldest segments past the cap; the newest of a living writer stays. Returns the bytes deleted."""
+        self.catch_up()  # what is deleted has been counted
+        with self._lock:
+            alive = [boot.boot for boot in self._reader.boots() if boot.alive]
+            return prune(self._directory, self._max_bytes, keep=alive)
+
+
+class Sidecar:
+    """
+    The server. ``port`` 0 takes a free one; ``url`` says which.
+
+    ``token``, if any, must come as ``Authorization: Bearer …`` with everything but ``/healthz``.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 9465,
+        token: str | None = None,
+        engine: EnginePage | None = None,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        self._server = _Server((host, port), _Handler)
+        self._server.logs, self._server.token, self._server.engine, self._server.clock = logs, token, engine, clock
+        bound = self._server.server_address
+        self.url = f"http://{_bracketed(str(bound[0]))}:{bound[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="lora-watch-agent", daemon=True)
+
+    def __enter__(self) -> "Sidecar":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    logs: Logs
+    token: str | None
+    engine: EnginePage | None
+    clock: Callable[[], int]
+    daemon_threads = True
+    request_queue_size = 64
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    timeout = 30.0  # a client that sends nothing gives its thread back
+    server_version = "lora-watch-agent"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        url = urlsplit(self.path)
+        if url.path not in _KNOWN:
+            self._text(404, f"there is no such page; there are {', '.join(_KNOWN)}")
+            return
+        if url.path != "/healthz" and not self._allowed():
+            self._text(401, "this needs the agent's token: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
+            return
+        try:
+            query = _query(url.query, _KNOWN[url.path])
+            if url.path == "/events":
+                self._events(query)
+            elif url.path == "/state":
+                states = {boot: state.to_json() for boot, state in self.server.logs.states().items()}
+                self._json({"now": self.server.clock(), "boots": states})
+            elif url.path == "/metrics":
+                self._metrics()
+            else:
+                self._text(200, "ok")
+        except BadParameter as error:
+            self._text(400, str(error))
+
+    def _allowed(self) -> bool:
+        if self.server.token is None:
+            return True
+        sent = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(sent, b"Bearer " + self.server.token.encode())
+
+    def _events(self, query: Mapping[str, str]) -> None:
+        boot = query.get("boot")
+        if boot is None:
+            if query:
+                raise BadParameter(f"{', '.join(sorted(query))} needs boot=…; without it, /events lists the boots there are")
+            self._json({"now": self.server.clock(), "boots": self.server.logs.boots()})
+            return
+        if not BOOT.fullmatch(boot):
+            raise BadParameter("boot is a UUID as /events lists it")
+        after = _number(query, "after", 0, 0, 1 << 62)
+        limit = _number(query, "limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
+        kinds = None
+        if "kinds" in query:
+            kinds = {kind for kind in query["kinds"].split(",") if kind}
+            if not kinds:
+                raise BadParameter("kinds is a list of record kinds, separated by commas")
+        lines, position = self.server.logs.read(boot, after, limit, kinds)
+        headers = {"X-Lora-Watch-Last-Seq": str(position), "X-Lora-Watch-Now": str(self.server.clock())}
+        self._send(200, b"".join(lines), "application/x-ndjson", headers)
+
+    def _metrics(self) -> None:
+        body, up = None, None
+        if self.server.engine is not None:
+            body = self.server.engine.read()
+            up = body is not None
+        self._send(200, page(self.server.logs.states(), self.server.logs.size(), engine=body, engine_up=up), CONTENT_TYPE)
+
+    def _json(self, value: Any) -> None:
+        self._send(200, json.dumps(value).encode(), "application/json")
+
+    def _text(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+        self._send(status, text.encode("utf-8", "replace") + b"\n", "text/plain; charset=utf-8", headers)
+
+    def _send(self, status: int, body: bytes, content_type: str, headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": content_type, "Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        try:
+            self.wfile.write(body)
+        except OSError:  # the client left; nobody is there to be told
+            self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: requests are many, and their query is none of the log's business."""
+
+
+def _query(text: str, known: Collection[str]) -> dict[str, str]:
+    try:
+        pairs = parse_qs(text, keep_blank_values=True, max_num_fields=16)
+    except ValueError:
+        raise BadParameter("the query can't be read") from None
+    for name, values in pairs.items():
+        if name not in known:
+            raise BadParameter(f"{name[:80]!r} is no parameter here; known: {', '.join(sorted(known)) or 'none'}")
+        if len(values) > 1:
+            raise BadParameter(f"{name} is given {len(values)} times")
+    return {name: values[0] for name, values in pairs.items()}
+
+
+def _number(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    text = query.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdecimal() or len(text) > 20 or not low <= int(text) <= high:
+        raise BadParameter(f"{name} is a whole number from {low} to {high}, got {text[:40]!r}")
+    return int(text)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
