@@ -12,14 +12,15 @@ def boots(events: pl.LazyFrame) -> pl.LazyFrame:
     """
     One row per boot of a worker: its engine, when it started and ended, its slots, and what its log lost.
 
-    Columns: cluster, pool, role, pod, engine, stream, ``started_at`` (µs UTC of its first `start`; null: not held), ``first_at`` and
-    ``last_at`` (first and last record held), ``ended_at`` (null: alive as far as is known), ``ended_by`` (stop, lost, restart), ``slots``,
-    ``cpu_capacity`` (null: never said), ``lost`` (records its `lost` rows count), ``provenance``.
+    Columns: cluster, pool, role, pod, engine, stream, ``started_at`` (µs UTC of its first `start`; null: not held),
+    ``first_at`` and ``last_at`` (first and last record held), ``ended_at`` (null: alive as far as is known), ``ended_by``
+    (stop, lost, restart), ``slots``, ``cpu_capacity`` (null: never said), ``lost`` (records its `lost` rows count),
+    ``provenance``.
 
-    A boot ends at the earliest of its own `stop`, its own `lost` with reason ``killed``, and the next `start` of another boot of the same
-    cluster, pod and engine; a `lost` that a reader made up may be later than that start. API servers have no slots and no row. Boots of one
-    engine are ordered by ``started_at``, else by ``first_at``: streams share no sequence numbers, so here time has to do. Rows said twice
-    count once. Source: docs/event-log-v1.md, *Kinds written by a worker*.
+    A boot ends at the earliest of its own `stop`, its own `lost` with reason ``killed``, and the next `start` of another boot
+    of the same cluster, pod and engine; a `lost` that a reader made up may be later than that start. API servers have no
+    slots and no row. Boots of one engine are ordered by ``started_at``, else by ``first_at``: streams share no sequence
+    numbers, so here time has to do. Rows said twice count once. Source: docs/event-log-v1.md, *Kinds written by a worker*.
     """
     kind = pl.col("kind")
     start = kind == "start"

@@ -1,4 +1,7 @@
-"""Which pods a row of a result is about, and how well it is known: the columns every derivation groups by, and the worst provenance."""
+"""
+Which pods a row of a result is about, and how well it is known: the columns every derivation groups by, and the worst
+provenance.
+"""
 
 from collections.abc import Sequence
 
@@ -34,7 +37,8 @@ def group_columns(by: Sequence[str]) -> list[str]:
 def ranked_provenance(column: str = "provenance") -> pl.Expr:
     """The text column as the ordered type; a word that is not a provenance is as good as the worst."""
     known = pl.col(column).cast(PROVENANCE, strict=False)
-    return pl.when(pl.col(column).is_not_null()).then(known.fill_null(str(Provenance.DESIRED)))
+    worst = pl.lit(str(Provenance.DESIRED), dtype=PROVENANCE)
+    return pl.when(pl.col(column).is_not_null()).then(known.fill_null(worst))
 
 
 def worst_provenance(column: str = "provenance") -> pl.Expr:

@@ -17,20 +17,23 @@ def kaplan_meier(subjects: pl.LazyFrame, group: Sequence[str] = ()) -> pl.LazyFr
     """
     The survival curve of each group: one row per distinct age at which something happened.
 
-    ``subjects`` holds ``entry``, ``exit`` (ages in one unit, entry ≤ exit) and ``event`` (True: it ended at ``exit``; False: it was only watched
-    until then), beside the columns of ``group``. Result: the group, ``age``, ``at_risk``, ``events``, ``survival``, sorted by group and age.
+    ``subjects`` holds ``entry``, ``exit`` (ages in one unit, entry ≤ exit) and ``event`` (True: it ended at ``exit``; False:
+    it was only watched until then), beside the columns of ``group``. Result: the group, ``age``, ``at_risk``, ``events``,
+    ``survival``, sorted by group and age.
 
     Formula. At age t: ``n(t) = #{entry < t ≤ exit}`` subjects are watched, ``d(t) = #{exit = t, event}`` of them end, and
     ``S(t) = Π_{u ≤ t} (1 − d(u) / n(u))``: the share of stays longer than t. One watched until t counts as watched at t.
 
-    Proof. Let h(u) be the chance that a stay which has reached age u ends there. One watched over the ages (entry, exit] contributes
-    ``Π_{entry < u < exit} (1 − h(u))`` times ``h(exit)`` or ``1 − h(exit)`` to the likelihood, given that it had reached ``entry`` (delayed entry: what
-    ended before was never seen, and asking *given* its entry age removes that bias). So the likelihood is ``Π_u h(u)^d(u) (1 − h(u))^(n(u) − d(u))``;
-    each factor is greatest at ``h(u) = d(u) / n(u)``, and a stay is longer than t when it ends at no age ≤ t, which gives S. ∎
+    Proof. Let h(u) be the chance that a stay which has reached age u ends there. One watched over the ages (entry, exit]
+    contributes ``Π_{entry < u < exit} (1 − h(u))`` times ``h(exit)`` or ``1 − h(exit)`` to the likelihood, given that it had
+    reached ``entry`` (delayed entry: what ended before was never seen, and asking *given* its entry age removes that bias).
+    So the likelihood is ``Π_u h(u)^d(u) (1 − h(u))^(n(u) − d(u))``; each factor is greatest at ``h(u) = d(u) / n(u)``, and a
+    stay is longer than t when it ends at no age ≤ t, which gives S. ∎
 
-    Edge cases. Ages with no event keep S. A subject with entry = exit is watched at no age: its event is in no risk set and changes nothing.
-    When every subject at a young age ends there, S is 0 from there on, however few they were: with delayed entry look at ``at_risk``.
-    No subjects: no rows. Source: facts of survival analysis since Kaplan and Meier (1958); checked against statsmodels.
+    Edge cases. Ages with no event keep S. A subject with entry = exit is watched at no age: its event is in no risk set and
+    changes nothing. When every subject at a young age ends there, S is 0 from there on, however few they were: with delayed
+    entry look at ``at_risk``. No subjects: no rows. Source: facts of survival analysis since Kaplan and Meier (1958); checked
+    against statsmodels.
     """
     keys = list(group)
     watched = pl.col("entry") < pl.col("exit")
@@ -62,34 +65,39 @@ def residency(stays: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -
 
     Columns, after the group's (seconds unless said):
 
-    * ``p50_seconds``, ``p95_seconds``: the least age t with S(t) ≤ 0.5, 0.05; null where the curve does not come down so far. Then
-      ``p50_lower_bound_seconds``, ``p95_lower_bound_seconds`` hold the greatest age watched: say "> x". Null where the quantile is known.
-    * ``slot_time_p50_seconds``, ``slot_time_p95_seconds``: the same of G(x), the share of the window's slot-time spent in stays longer than x.
-    * ``slot_time_under_30s_ratio``, ``slot_time_under_5min_ratio``: share of slot-time in stays shorter than that, ``1 − G`` just below it; null where no
-      stay was watched for so long and some are still open (then nobody knows).
-    * ``mean_seconds``: by Little's law, ``occupied_slot_seconds / loads``; null without loads. Equals the mean stay only over a long window.
-    * ``loads``, ``completed`` (evicts in the window, load seen), ``censored`` (watched, no evict in the window), ``entered_before`` (of both, loaded
-      before the window: delayed entry), ``left_truncated`` (load time unknown: left out of the curves), ``occupied_slot_seconds`` (all stays), ``provenance``.
+    * ``p50_seconds``, ``p95_seconds``: the least age t with S(t) ≤ 0.5, 0.05; null where the curve does not come down so far.
+      Then ``p50_lower_bound_seconds``, ``p95_lower_bound_seconds`` hold the greatest age watched: say "> x". Null where the
+      quantile is known.
+    * ``slot_time_p50_seconds``, ``slot_time_p95_seconds``: the same of G(x), the share of the window's slot-time spent in
+      stays longer than x.
+    * ``slot_time_under_30s_ratio``, ``slot_time_under_5min_ratio``: share of slot-time in stays shorter than that, ``1 − G``
+      just below it; null where no stay was watched for so long and some are still open (then nobody knows).
+    * ``mean_seconds``: by Little's law, ``occupied_slot_seconds / loads``; null without loads. Equals the mean stay only over
+      a long window.
+    * ``loads``, ``completed`` (evicts in the window, load seen), ``censored`` (watched, no evict in the window),
+      ``entered_before`` (of both, loaded before the window: delayed entry), ``left_truncated`` (load time unknown: left out
+      of the curves), ``occupied_slot_seconds`` (all stays), ``provenance``.
 
-    S is :func:`kaplan_meier` over stays that overlap the window: ``entry = max(0, window.start − loaded_at)``, exit at ``left_at`` with event where
-    ``left_by = evict`` inside the window, else watched until ``min(left_at, window.end)``. The window holds its first instant, so a stay from before
-    enters 1 µs earlier. A pod's restart censors: it says nothing about how long the stay would have been.
+    S is :func:`kaplan_meier` over stays that overlap the window: ``entry = max(0, window.start − loaded_at)``, exit at
+    ``left_at`` with event where ``left_by = evict`` inside the window, else watched until ``min(left_at, window.end)``. The
+    window holds its first instant, so a stay from before enters 1 µs earlier. A pod's restart censors: it says nothing about
+    how long the stay would have been.
 
-    G gives each stay i its slot-time in the window ``w_i`` and asks S for what is unknown (Efron's redistribution to the right):
-    ``G(x) = Σ w_i P_i(x) / Σ w_i``, with ``P_i(x) = [exit_i > x]`` for a completed stay, and for one watched until c ``1`` up to c, ``S(x) / S(c)`` after. With
-    ``w_i = 1`` and no delayed entry G is S itself (S is the only self-consistent curve), so both tell the same story; on complete data it is the
-    plain weighted share. Where S(c) is 0 nothing is known beyond c, and the stay counts as longer.
+    G gives each stay i its slot-time in the window ``w_i`` and asks S for what is unknown (Efron's redistribution to the
+    right): ``G(x) = Σ w_i P_i(x) / Σ w_i``, with ``P_i(x) = [exit_i > x]`` for a completed stay, and for one watched until c
+    ``1`` up to c, ``S(x) / S(c)`` after. With ``w_i = 1`` and no delayed entry G is S itself (S is the only self-consistent
+    curve), so both tell the same story; on complete data it is the plain weighted share. Where S(c) is 0 nothing is known
+    beyond c, and the stay counts as longer.
 
-    Edge cases. Groups are those with a stay that overlaps the window; no group, no row. A stay that has not left is taken to last to the window's end:
-    end the window where collection ends. loads, completed and slot-seconds add up over adjoining windows. The 1 h, 60 s and 300 s accuracy of the method
-    and the bias of the simpler ones (mean of completed, ages of residents): docs of the metric. Stays on a pod are dependent, so quantiles
-    of few stays are rough: ``completed`` is beside them.
+    Edge cases. Groups are those with a stay that overlaps the window; no group, no row. A stay that has not left is taken to
+    last to the window's end: end the window where collection ends. loads, completed and slot-seconds add up over adjoining
+    windows. The 1 h, 60 s and 300 s accuracy of the method and the bias of the simpler ones (mean of completed, ages of
+    residents): docs of the metric. Stays on a pod are dependent, so quantiles of few stays are rough: ``completed`` is beside
+    them.
     """
     keys = group_columns(by)
     left = pl.col("left_at")
-    inside = stays.filter(
-        (pl.col("resident_from") < window.end) & (left.is_null() | (left >= window.start))
-    ).with_columns(
+    inside = stays.filter((pl.col("resident_from") < window.end) & (left.is_null() | (left >= window.start))).with_columns(
         weight=overlap_seconds(pl.col("resident_from"), left, window.start, window.end),
         event=(pl.col("left_by") == "evict").fill_null(value=False) & (left < window.end),
     )
@@ -134,7 +142,9 @@ def residency(stays: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -
 
 
 def _slot_time_curve(known: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
-    """The curve of :func:`kaplan_meier` with ``longer``, the G of :func:`residency`, at each age where a stay was last watched."""
+    """
+    The curve of :func:`kaplan_meier` with ``longer``, the G of :func:`residency`, at each age where a stay was last watched.
+    """
     curve = kaplan_meier(known, keys)
     slot_time = known.group_by(*keys, "exit").agg(
         done=pl.col("weight").filter(pl.col("event")).sum(), open=pl.col("weight").filter(~pl.col("event")).sum()

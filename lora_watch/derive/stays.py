@@ -3,10 +3,13 @@
 import polars as pl
 
 from lora_watch.derive.boots import boots
-from lora_watch.derive.groups import ENGINE, GROUPS, ranked_provenance
+from lora_watch.derive.groups import GROUPS, ranked_provenance
 
 _CHAIN = ("stream", "life", "adapter_id", "unnumbered")
-"""What one adapter is within one boot: its id; where no id is known, its name. A life is what lies between two `start`s of a boot."""
+"""
+What one adapter is within one boot: its id; where no id is known, its name. A life is what lies between two `start`s of a
+boot.
+"""
 
 
 def counted(reason: str = "reason") -> pl.Expr:
@@ -21,20 +24,24 @@ def stays(events: pl.LazyFrame) -> pl.LazyFrame:
     Columns: cluster, pool, role, pod, engine, adapter, stream, adapter_id, slot, then
 
     * ``loaded_at`` (µs UTC; null: the load was not seen) and ``left_at`` (null: still there as far as is known);
-    * ``left_by``: ``evict`` (the log says so), ``reload`` (loaded again with no evict between: the leave was missed, it was before this),
-      ``restart`` (a new `start` of the engine, or an evict whose reason is restart), ``stop``, ``lost`` (killed, or another adapter was loaded
-      into its slot: the record of the leave is lost); null while open. Only ``evict`` is a measured end; the others censor;
-    * ``resident_from``: the earliest time it is known to be there: ``loaded_at``; for an unseen load the first record held of its boot, unless
-      the boot's `start` is held (then every slot was empty and the load's record is lost: ``left_at``);
-    * ``from_tier`` and ``reason`` of the load, ``left_reason`` of the evict, ``seconds`` of the load, ``provenance`` (worst of both ends).
+    * ``left_by``: ``evict`` (the log says so), ``reload`` (loaded again with no evict between: the leave was missed, it was
+      before this), ``restart`` (a new `start` of the engine, or an evict whose reason is restart), ``stop``, ``lost``
+      (killed, or another adapter was loaded into its slot: the record of the leave is lost); null while open. Only ``evict``
+      is a measured end; the others censor;
+    * ``resident_from``: the earliest time it is known to be there: ``loaded_at``; for an unseen load the first record held of
+      its boot, unless the boot's `start` is held (then every slot was empty and the load's record is lost: ``left_at``);
+    * ``from_tier`` and ``reason`` of the load, ``left_reason`` of the evict, ``seconds`` of the load, ``provenance`` (worst
+      of both ends).
 
-    Method: within a boot records are ordered by seq, never by time; one adapter's records form a chain, and each load is closed by the record
-    after it. Two ids may bear one name at once (a name registered anew): the chain follows the id where there is one. Formula per load:
-    ``left_at = at of min seq over {next record of the chain, next load into the slot, next end of the boot}``, else the boot's end, else null.
+    Method: within a boot records are ordered by seq, never by time; one adapter's records form a chain, and each load is
+    closed by the record after it. Two ids may bear one name at once (a name registered anew): the chain follows the id where
+    there is one. Formula per load: ``left_at = at of min seq over {next record of the chain, next load into the slot, next
+    end of the boot}``, else the boot's end, else null.
 
-    Edge cases. An in-place reload is an evict and a load: the weights leave and others enter, so it makes two stays, though it is no swap.
-    Failed loads and warm-up records never count. Rows said twice count once. An evict with no load before it is a left-truncated stay. A row with neither id nor name is
-    nobody's and is left out. An end that the clocks of two boots put before the load is moved to the load. Source: docs/event-log-v1.md.
+    Edge cases. An in-place reload is an evict and a load: the weights leave and others enter, so it makes two stays, though
+    it is no swap. Failed loads and warm-up records never count. Rows said twice count once. An evict with no load before it
+    is a left-truncated stay. A row with neither id nor name is nobody's and is left out. An end that the clocks of two boots
+    put before the load is moved to the load. Source: docs/event-log-v1.md.
     """
     kind = pl.col("kind")
     marks = events.filter(kind.is_in(["start", "stop"]) | ((kind == "lost") & (pl.col("reason") == "killed"))).select(
@@ -52,7 +59,7 @@ def stays(events: pl.LazyFrame) -> pl.LazyFrame:
     first = chain.group_by("stream").agg(first_at=pl.col("at").min())
     seen = chain.filter(kind == "load")
     evicted = _is_next("evict")
-    result = pl.concat(
+    return pl.concat(
         [
             _columns(seen.filter(evicted), _left_by_evict("next_reason"), "next_at", "next_reason"),
             _unevicted(seen.filter(~evicted), marks, events),
@@ -75,7 +82,6 @@ def stays(events: pl.LazyFrame) -> pl.LazyFrame:
             ),
         ]
     )
-    return result
 
 
 def _chain(events: pl.LazyFrame, restarts: pl.LazyFrame) -> pl.LazyFrame:
@@ -88,7 +94,7 @@ def _chain(events: pl.LazyFrame, restarts: pl.LazyFrame) -> pl.LazyFrame:
     return (
         events.filter(
             (pl.col("tier") == "gpu")
-            & ((kind == "evict") | ((kind == "load") & pl.col("ok").ne_missing(False)))  # noqa: FBT003
+            & ((kind == "evict") | ((kind == "load") & pl.col("ok").ne_missing(False)))
             & counted()
             & (pl.col("adapter").is_not_null() | pl.col("adapter_id").is_not_null())
         )
@@ -117,9 +123,8 @@ def _chain(events: pl.LazyFrame, restarts: pl.LazyFrame) -> pl.LazyFrame:
 
 def _unevicted(loads: pl.LazyFrame, marks: pl.LazyFrame, events: pl.LazyFrame) -> pl.LazyFrame:
     """Loads whose evict was not seen, each closed by the first record that says the adapter can't be there any more."""
-    after = {"strategy": "forward", "allow_exact_matches": False, "check_sortedness": False}
     entered = events.filter(
-        (pl.col("kind") == "load") & (pl.col("tier") == "gpu") & pl.col("ok").ne_missing(False) & counted()  # noqa: FBT003
+        (pl.col("kind") == "load") & (pl.col("tier") == "gpu") & pl.col("ok").ne_missing(False) & counted()
     ).select("stream", "slot", taker_seq="seq", taker_at="at")
     newest = entered.group_by("stream", "slot").agg(newest_seq=pl.col("taker_seq").max())
     taken = (
@@ -132,8 +137,24 @@ def _unevicted(loads: pl.LazyFrame, marks: pl.LazyFrame, events: pl.LazyFrame) -
     mark_by = pl.col("mark_kind").replace({"start": "restart"})
     closed = (
         loads.sort("seq")
-        .join_asof(takers, left_on="seq", right_on="taker_seq", by=["stream", "slot"], **after)
-        .join_asof(marks.rename({"kind": "mark_kind"}).sort("mark_seq"), left_on="seq", right_on="mark_seq", by="stream", **after)
+        .join_asof(
+            takers,
+            left_on="seq",
+            right_on="taker_seq",
+            by=["stream", "slot"],
+            strategy="forward",
+            allow_exact_matches=False,
+            check_sortedness=False,
+        )
+        .join_asof(
+            marks.rename({"kind": "mark_kind"}).sort("mark_seq"),
+            left_on="seq",
+            right_on="mark_seq",
+            by="stream",
+            strategy="forward",
+            allow_exact_matches=False,
+            check_sortedness=False,
+        )
         .join(superseded, on="stream", how="left")
         .with_columns(
             left_by=pl.when(end.is_null())
@@ -181,5 +202,8 @@ def _is_next(kind: str) -> pl.Expr:
 
 
 def _left_by_evict(reason: str) -> pl.Expr:
-    """How an evict ended the stay: the engine's own restart empties its slots and says nothing about how long a stay would have been."""
+    """
+    How an evict ended the stay: the engine's own restart empties its slots and says nothing about how long a stay would have
+    been.
+    """
     return pl.when(pl.col(reason) == "restart").then(pl.lit("restart")).otherwise(pl.lit("evict"))

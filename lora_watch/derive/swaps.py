@@ -16,17 +16,20 @@ def swaps(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD, boot
     """
     Swaps and loads in the window, one row per group.
 
-    Columns, after the group's: ``swaps`` (evictions from a GPU slot with reason lru: one out so that another can come in), ``loads`` (into a GPU slot,
-    successful), of them ``warm`` (from the CPU cache), ``cold`` (from disk; the rest is of unknown origin), ``preloads`` (an API call asked) and ``fills``
-    (into a free slot); ``pods`` (engines' pods with a row here), ``swaps_per_second``, ``loads_per_second`` (÷ length of the window, summed over the
-    group's pods), ``swaps_per_second_per_pod``, ``provenance``.
+    Columns, after the group's: ``swaps`` (evictions from a GPU slot with reason lru: one out so that another can come in),
+    ``loads`` (into a GPU slot, successful), of them ``warm`` (from the CPU cache), ``cold`` (from disk; the rest is of
+    unknown origin), ``preloads`` (an API call asked) and ``fills`` (into a free slot); ``pods`` (engines' pods with a row
+    here), ``swaps_per_second``, ``loads_per_second`` (÷ length of the window, summed over the group's pods),
+    ``swaps_per_second_per_pod``, ``provenance``.
 
-    A fill is a load before which, in its boot and at most a minute earlier, no eviction made room: the engine evicts and loads in one call.
-    An in-place reload is a load, no swap and no fill. Warm-up records never count, failed loads neither (a failed load uses up its eviction).
+    A fill is a load before which, in its boot and at most a minute earlier, no eviction made room: the engine evicts and
+    loads in one call. An in-place reload is a load, no swap and no fill. Warm-up records never count, failed loads neither (a
+    failed load uses up its eviction).
 
-    Edge cases. A pod without any worker record in the window has no row, for silence may be an outage. With ``boots`` (:func:`~lora_watch.derive.boots.boots`,
-    not by adapter) pods that were up at some time in the window have 0 and pods whose boots had all ended have null. Counts add up over adjoining windows, rows
-    said twice count once. Hand over events from a minute before the window, or the first load may look like a fill.
+    Edge cases. A pod without any worker record in the window has no row, for silence may be an outage. With ``boots``
+    (:func:`~lora_watch.derive.boots.boots`, not by adapter) pods that were up at some time in the window have 0 and pods
+    whose boots had all ended have null. Counts add up over adjoining windows, rows said twice count once. Hand over events
+    from a minute before the window, or the first load may look like a fill.
     """
     keys = group_columns(by)
     kind = pl.col("kind")
@@ -40,7 +43,7 @@ def swaps(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD, boot
         .with_columns(made_room=_after_eviction())
         .filter(in_window)
     )
-    load = (kind == "load") & pl.col("ok").ne_missing(False)  # noqa: FBT003
+    load = (kind == "load") & pl.col("ok").ne_missing(False)
     moved = moves.group_by(keys).agg(
         swaps=((kind == "evict") & (pl.col("reason") == "lru").fill_null(value=False)).sum(),
         loads=load.sum(),
@@ -60,9 +63,7 @@ def swaps(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD, boot
         present = pl.concat(
             [
                 present,
-                known.select(
-                    *{*keys, "cluster", "pod"}, "provenance", up=ended.is_null() | (ended > window.start)
-                ),
+                known.select(*{*keys, "cluster", "pod"}, "provenance", up=ended.is_null() | (ended > window.start)),
             ],
             how="diagonal",
         )
@@ -91,16 +92,17 @@ def swaps_per_minute(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     """
     How swaps bunch: per pod and minute of the window, from bins of one second.
 
-    Columns: cluster, pool, role, pod, ``minute`` (µs UTC of its start; minutes and seconds are counted from the window's start), ``swaps``, then per second
-    ``mean``, ``p99`` (linear between order statistics, seconds without a swap included) and ``max``, named ``…_swaps_per_second``; and
-    ``seconds_above_half_per_second``, ``seconds_above_one_per_second``: seconds whose bin is above 0.5/s (one swap or more) and above 1.0/s (two or more);
-    ``provenance``.
+    Columns: cluster, pool, role, pod, ``minute`` (µs UTC of its start; minutes and seconds are counted from the window's
+    start), ``swaps``, then per second ``mean``, ``p99`` (linear between order statistics, seconds without a swap included)
+    and ``max``, named ``…_swaps_per_second``; and ``seconds_above_half_per_second``, ``seconds_above_one_per_second``:
+    seconds whose bin is above 0.5/s (one swap or more) and above 1.0/s (two or more); ``provenance``.
 
     With n bins in a minute (60, fewer in the last), p99 lies ``0.99 (n − 1)`` steps from the least, between the two greatest:
     ``p99 = second + (1 − 0.01 (n − 1)) · (max − second)``.
 
-    Edge cases. A minute has a row if it lies between the first and the last worker record of some boot in the window: seq has no gaps, so silence in
-    between is no swap. Outside it is unknown and has no row. Rows said twice count once. Windows of whole minutes add up.
+    Edge cases. A minute has a row if it lies between the first and the last worker record of some boot in the window: seq has
+    no gaps, so silence in between is no swap. Outside it is unknown and has no row. Rows said twice count once. Windows of
+    whole minutes add up.
     """
     pod = [column for column in ENGINE if column != "engine"]
     kind = pl.col("kind")
