@@ -125,14 +125,14 @@ class TargetSettings(Part):
 
 
 class TargetFileSettings(Part):
-    """Targets in files of Prometheus' `file_sd` form, read again when they change."""
+    """
+    Targets in files of Prometheus' `file_sd` form, read again when they change.
+
+    Labels of an entry say more: ``cluster``, ``pool``, ``role``, ``pod``, ``agent_url``, ``__scheme__``, ``__metrics_path__``.
+    """
 
     files: tuple[str, ...] = Field(description="paths; a `*` matches any name in the last part")
-    metrics_path: str = Field(
-        "/metrics", description="path of the engine's page at each target; empty where it is not to be read"
-    )
     agent_port: int | None = Field(None, description="port of the sidecar beside each target; absent: no agent", ge=1, le=65_535)
-    scheme: Literal["http", "https"] = Field("http", description="how the targets are spoken to")
     credentials: str | None = Field(None, description="name of an entry of `credentials`")
 
 

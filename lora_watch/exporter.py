@@ -57,16 +57,18 @@ POD_SERIES = (
         by="state",
     ),
     Series(
-        names.SWAPS_PER_SECOND, "Evictions from a GPU slot to make room, per second of the window", (("", "swaps_per_second"),)
+        names.SWAPS_PER_SECOND,
+        "Evictions from a GPU slot to make room, per second the engine was up in the window",
+        (("", "swaps_per_second"),),
     ),
     Series(
         names.LOADS_PER_SECOND,
-        "Loads into a GPU slot per second of the window, by where the adapter was",
+        "Loads into a GPU slot per second the engine was up in the window, by where the adapter was",
         (("cpu", "warm_loads_per_second"), ("disk", "cold_loads_per_second")),
         by="from_tier",
     ),
     Series(names.SLOTS, "GPU slots (max_loras)", (("", "slots"),)),
-    Series(names.RESIDENT_ADAPTERS, "Adapters in a GPU slot, time average over the window", (("", "resident_mean"),)),
+    Series(names.RESIDENT_ADAPTERS, "Adapters in a GPU slot, time average over the window", (("", "resident_adapters"),)),
     Series(names.OCCUPANCY_RATIO, "Resident adapters over slots, time average; 1 in any warm pod", (("", "occupancy_ratio"),)),
     Series(
         names.ACTIVE_ADAPTERS, "Distinct adapters in flight or queued at least once in the window", (("", "active_adapters"),)

@@ -1,0 +1,189 @@
+"""The command line. Each command imports what it needs when it runs, so that `--help` and the agent stay light."""
+
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from lora_watch.errors import LoraWatchError
+
+if TYPE_CHECKING:
+    from lora_watch.config import Settings
+    from lora_watch.store.tables import Store
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+config_app = typer.Typer(no_args_is_help=True, help="Read, check and explain the configuration.")
+app.add_typer(config_app, name="config")
+
+ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")]
+DEFAULT_CONFIG = Path("lora-watch.yaml")
+
+
+class Format(StrEnum):
+    """How a command answers."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@app.command()
+def serve(config: ConfigFile = DEFAULT_CONFIG) -> None:
+    """Collect, store, derive and publish until told to stop (SIGTERM or Ctrl-C)."""
+    from lora_watch.service import Service, set_up_logging, wall_clock
+    from lora_watch.sources.configured import sources_of
+
+    settings = _load(config)
+    set_up_logging(settings.log)
+    sources = sources_of(settings, wall_clock)
+    if not sources:
+        _fail(f"{config} names nothing to watch: add `targets`, `target_files`, `event_logs` or `prometheus`")
+    _guarded(Service(settings, sources).run)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def agent(context: typer.Context) -> None:
+    """Run the sidecar beside an engine (the same as `lora-watch-agent`; its own --help tells more)."""
+    from lora_watch.agent.main import main as agent_main
+
+    raise typer.Exit(agent_main(context.args))
+
+
+@app.command()
+def status(
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: Annotated[Path | None, typer.Option(help="Folder of the tables, instead of the configuration's.")] = None,
+    last: Annotated[str, typer.Option(help="Length of the window, such as 15m or 7d.")] = "1h",
+    at: Annotated[str | None, typer.Option(help="End of the window, ISO 8601 with a zone; now where absent.")] = None,
+    adapters: Annotated[int, typer.Option(help="Adapters to list a pod; 0 lists none.", min=0)] = 10,
+    format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
+) -> None:
+    """Residency, swaps, occupancy, misses and inference share, per pod and adapter, from what is stored."""
+    from lora_watch.explore import status as view
+
+    def run() -> None:
+        store, lookback = _store(config, data)
+        window = view.window_of(last, at)
+        shown = view.read(store, window, lookback=lookback)
+        if format is Format.JSON:
+            sys.stdout.write(view.as_json(shown) + "\n")
+        else:
+            view.show(shown, adapters=adapters)
+
+    _guarded(run)
+
+
+@app.command()
+def doctor(
+    config: ConfigFile = DEFAULT_CONFIG,
+    format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
+) -> None:
+    """Can each target be reached, what can be known from it, what is missing, how to get it. Exit code 1: one is out of reach."""
+    from lora_watch.explore import doctor as view
+    from lora_watch.service import wall_clock
+
+    settings = _load(config)
+
+    def run() -> None:
+        report = view.examine(settings, wall_clock)
+        if format is Format.JSON:
+            sys.stdout.write(view.as_json(report) + "\n")
+        else:
+            view.show(report)
+        if not report.reachable:
+            raise typer.Exit(1)
+
+    _guarded(run)
+
+
+@app.command()
+def demo(
+    stay: Annotated[
+        bool | None, typer.Option("--stay/--no-stay", help="Keep serving after the replay; asks the terminal where absent.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder for the tables; a new temporary one where absent.")] = None,
+) -> None:
+    """Replay a recording of a real vLLM through the real agent and service, and show what it saw."""
+    from lora_watch.simulate.recorded import replay
+
+    _guarded(lambda: replay(data, stay=sys.stdin.isatty() if stay is None else stay))
+
+
+@config_app.command("check")
+def config_check(config: ConfigFile = DEFAULT_CONFIG) -> None:
+    """Say whether the configuration is right, and if not, what is wrong where."""
+    settings = _load(config)
+    counts = (
+        (len(settings.targets), "targets"),
+        (len(settings.target_files), "target files"),
+        (len(settings.event_logs), "event logs"),
+    )
+    what = ", ".join(f"{count} {name}" for count, name in (*counts, (len(settings.prometheus), "Prometheus servers")) if count)
+    typer.echo(f"{config} is right: {what or 'nothing to watch yet'}; data in {settings.store.folder}")
+
+
+@config_app.command("example")
+def config_example() -> None:
+    """Print a configuration to start from."""
+    from lora_watch.config import EXAMPLE
+
+    typer.echo(EXAMPLE, nl=False)
+
+
+@config_app.command("reference")
+def config_reference() -> None:
+    """Print every key with its default and meaning, as Markdown."""
+    from lora_watch.config import reference
+
+    typer.echo(reference(), nl=False)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from lora_watch import __version__
+
+    typer.echo(__version__)
+
+
+def main() -> None:
+    """The console script ``lora-watch``."""
+    app()
+
+
+def _load(file: Path) -> "Settings":
+    from lora_watch.config import load
+
+    try:
+        return load(file)
+    except LoraWatchError as error:
+        _fail(str(error))
+
+
+def _store(config: Path, data: Path | None) -> "tuple[Store, int]":
+    from lora_watch.config import DeriveSettings
+    from lora_watch.model import SECOND
+    from lora_watch.store import tables
+
+    folder, derive = (data, DeriveSettings()) if data is not None else ((settings := _load(config)).store.folder, settings.derive)
+    if not folder.is_dir():
+        _fail(f"there is no data in {folder}: run `lora-watch serve`, or name the folder with --data")
+    return tables.Store(folder), round(derive.lookback.total_seconds() * SECOND)
+
+
+def _guarded(run: Callable[[], None]) -> None:
+    try:
+        run()
+    except LoraWatchError as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"lora-watch: {message}", err=True)
+    raise typer.Exit(2)
+
+
+if __name__ == "__main__":
+    main()

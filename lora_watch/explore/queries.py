@@ -1,0 +1,164 @@
+"""Reading queries: the only place, besides jobs, that chains store and derive. Every answer is about one window."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+from lora_watch import names
+from lora_watch.derive.boots import boots
+from lora_watch.derive.carry import carry
+from lora_watch.derive.groups import PROVENANCE
+from lora_watch.derive.inference_share import inference_share
+from lora_watch.derive.little import little
+from lora_watch.derive.misses import misses
+from lora_watch.derive.occupancy import occupancy
+from lora_watch.derive.residency import residency
+from lora_watch.derive.stays import stays
+from lora_watch.derive.swap_queue import swap_queue
+from lora_watch.derive.swaps import swaps
+from lora_watch.model import HOUR, MINUTE, Window
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, TABLES
+from lora_watch.store.tables import Store
+
+POD = ("cluster", "pool", "role", "pod")
+"""Whom a row of ``Overview.pods`` is about."""
+ADAPTER = (*POD, "adapter")
+LONGEST_REQUEST = HOUR
+"""A request scheduled in a window is looked for until this long after it: its row is written when it finishes."""
+RATES = (
+    ("swaps", "swaps_per_second"),
+    ("loads", "loads_per_second"),
+    ("warm", "warm_loads_per_second"),
+    ("cold", "cold_loads_per_second"),
+)
+REREAD = HOUR
+"""After so long the past is read anew: events that came late are in it then."""
+CARRY_STEP = HOUR
+"""How much of the past is read at once: bounds memory, whatever the lookback."""
+_SAMPLES = (names.REQUESTS_RUNNING, names.WAITING_BY_REASON, names.SAMPLE_IN_FLIGHT, names.SAMPLE_MAX_LORA)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """
+    What is known of one window: ``pods``, one row a pod, and ``adapters``, one row a pod and adapter; both sorted by name.
+
+    Columns of both: those of ``POD`` (and ``adapter``), p50_seconds, p95_seconds with their ``_lower_bound_seconds``, completed,
+    censored, left_truncated, swaps, loads, warm, cold, requests, hot, warm_requests, cold_requests, unknown, miss_ratio,
+    ghost_hits, provenance (the worst of all that went in). Pods have more: slots, resident_adapters, occupancy_ratio,
+    active_adapters, active_per_slot_ratio, swaps_per_second, warm_loads_per_second, cold_loads_per_second, slot_time_p50_seconds,
+    swap_queue_mean, swap_queue_max, share_low, share_high, grade, adapter_share, little_residual_ratio, lost. Adapters:
+    ``resident`` (1 or 0 at the end of the window, null: unknown). Unknown is null.
+    """
+
+    window: Window
+    pods: pl.DataFrame
+    adapters: pl.DataFrame
+
+
+def newest(store: Store) -> int | None:
+    """One µs past the newest row of any table, None where nothing is stored: where a window about "now" ends for what is held."""
+    latest = [store.scan(table).select(pl.col("at").max()).collect(engine="streaming").item() for table in TABLES]
+    known = [at for at in latest if at is not None]
+    return max(known) + 1 if known else None
+
+
+class Past:
+    """
+    What the events before a window leave behind, carried on from one window to the next so that each event is read once.
+
+    It is read anew from ``lookback`` (µs) before the window where the window moves back or jumps, and every ``REREAD``, so that
+    events that came late get their place. A load further back than ``lookback`` is not known: its stay is left-truncated.
+    """
+
+    def __init__(self, store: Store, lookback: int) -> None:
+        self._store = store
+        self._lookback = lookback
+        self._held = ADAPTER_EVENTS.empty()
+        self._moment: int | None = None
+        self._read_anew = 0
+
+    def until(self, moment: int) -> pl.DataFrame:
+        """The events before ``moment`` that still matter at it."""
+        if self._moment is None or not self._moment <= moment < min(self._moment + self._lookback, self._read_anew + REREAD):
+            self._held, self._moment, self._read_anew = ADAPTER_EVENTS.empty(), moment - self._lookback, moment
+        if self._moment < moment:
+            for part in Window(self._moment, moment).split(CARRY_STEP):
+                new = self._store.scan(ADAPTER_EVENTS, part).collect(engine="streaming")
+                self._held = carry(pl.concat([self._held, new]).lazy(), part.end).collect()
+        self._moment = moment
+        return self._held
+
+
+def overview(store: Store, window: Window, past: Past) -> Overview:
+    """Everything the exporter publishes and ``status`` shows, of one window."""
+    begin = window.start - MINUTE  # a load's eviction may lie just before the window
+    held = past.until(begin)
+    events = pl.concat([held, store.scan(ADAPTER_EVENTS, Window(begin, window.end)).collect(engine="streaming")]).lazy()
+    requests = store.scan(REQUESTS, Window(window.start, window.end + LONGEST_REQUEST)).collect(engine="streaming").lazy()
+    samples = store.scan(SAMPLES, window).filter(pl.col("metric").is_in(_SAMPLES)).collect(engine="streaming").lazy()
+    up, sat = boots(events).collect().lazy(), stays(events).collect().lazy()
+
+    def by(keys: tuple[str, ...]) -> list[pl.LazyFrame]:
+        found = misses(requests, sat, window, by=keys, events=events).rename({"warm": "warm_requests", "cold": "cold_requests"})
+        return [residency(sat, window, by=keys).drop("loads"), swaps(events, window, by=keys, boots=up), found]
+
+    pods = _joined(
+        [
+            *by(POD),
+            occupancy(sat, up, window, by=POD, events=events, requests=requests, samples=samples),
+            swap_queue(requests, sat, window, by=POD, samples=samples).rename(
+                {"mean_depth": "swap_queue_mean", "max_depth": "swap_queue_max"}
+            ),
+            inference_share(events, window, by=POD, boots=up, samples=samples),
+            little(events, window, by=POD).select(*POD, little_residual_ratio="residual_ratio", provenance="provenance"),
+            _lost(events, window),
+        ],
+        POD,
+    ).with_columns(_per_second(count).alias(name) for count, name in RATES)
+    adapters = _joined([*by(ADAPTER), _resident(sat, window)], ADAPTER)
+    return Overview(window, pods.sort(POD), adapters.sort(ADAPTER))
+
+
+def _per_second(count: str) -> pl.Expr:
+    """
+    A count over the time in which it could happen: ``count × engines ÷ observed seconds``, observed seconds summed over engines.
+
+    An engine that started five minutes ago has five minutes of swaps, not an hour's; null where no engine was up.
+    """
+    return pl.when(pl.col("observed_seconds") > 0).then(pl.col(count) * pl.col("engines") / pl.col("observed_seconds"))
+
+
+def _joined(parts: Iterable[pl.LazyFrame], keys: tuple[str, ...]) -> pl.DataFrame:
+    """All parts side by side, a row wherever any has one; ``provenance`` is the worst, a column said twice is the first's."""
+    whole: pl.DataFrame | None = None
+    for frame in pl.collect_all(list(parts)):
+        part = frame.with_columns(pl.col("provenance").cast(PROVENANCE))
+        if whole is None:
+            whole = part
+            continue
+        part = part.select(*keys, "provenance", *(name for name in part.columns if name not in whole.columns))
+        joined = whole.join(part, on=keys, how="full", coalesce=True, nulls_equal=True, suffix="_part")
+        whole = joined.with_columns(provenance=pl.max_horizontal("provenance", "provenance_part")).drop("provenance_part")
+    assert whole is not None
+    return whole.with_columns(pl.col("provenance").cast(pl.String))
+
+
+def _lost(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+    """Records that were lost in the window, by pod; only pods that sent any record at all are known to have lost none."""
+    inside = events.filter(pl.col("at").is_between(window.start, window.end, closed="left")).unique(["stream", "seq"], keep="any")
+    return inside.group_by(POD).agg(
+        lost=pl.col("count").filter(pl.col("kind") == "lost").sum(),
+        provenance=pl.col("provenance").cast(PROVENANCE).max().cast(pl.String),
+    )
+
+
+def _resident(sat: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+    """Whether each adapter that had a stay was in a slot at the end of the window."""
+    there = (pl.col("resident_from") < window.end) & (pl.col("left_at").is_null() | (pl.col("left_at") >= window.end))
+    return (
+        sat.filter(pl.col("adapter").is_not_null())
+        .group_by(ADAPTER)
+        .agg(resident=there.any().cast(pl.Int64), provenance=pl.col("provenance").cast(PROVENANCE).max().cast(pl.String))
+    )

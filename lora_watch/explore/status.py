@@ -1,0 +1,203 @@
+"""What ``lora-watch status`` shows: one overview, as a table for people or JSON for programs."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from lora_watch.config import parse_duration
+from lora_watch.errors import LoraWatchError
+from lora_watch.explore.queries import Overview, Past, newest, overview
+from lora_watch.model import SECOND, Window
+from lora_watch.store.tables import Store
+
+NAME_WIDTH = 48
+"""Characters of a name shown to people; programs get it whole."""
+
+
+def window_of(last: str, at: str | None) -> tuple[int, int | None]:
+    """Length in µs, and the end in µs UTC or None for "where the data end". LoraWatchError where either is not readable."""
+    try:
+        length = round(parse_duration(last).total_seconds() * SECOND)
+        if length <= 0:
+            raise ValueError(f"{last!r} is no length of time")
+        if at is None:
+            return length, None
+        moment = datetime.fromisoformat(at)
+    except ValueError as error:
+        raise LoraWatchError(f"cannot read the window: {error}") from error
+    if moment.tzinfo is None:
+        raise LoraWatchError(f"{at!r} has no time zone: add Z or an offset such as +01:00")
+    return length, round(moment.timestamp() * SECOND)
+
+
+def read(store: Store, span: tuple[int, int | None], *, lookback: int) -> Overview:
+    """The overview of a window that ends where told, else where the stored data end. LoraWatchError where nothing is stored."""
+    length, end = span
+    if end is None:
+        end = newest(store)
+        if end is None:
+            raise LoraWatchError(
+                f"nothing is stored yet in {store.root}: is `lora-watch serve` running, and does `lora-watch doctor` reach a pod?"
+            )
+    return overview(store, Window(end - length, end), Past(store, lookback))
+
+
+def as_json(shown: Overview) -> str:
+    """One JSON object: the window, pods and adapters, unknown as null; a number that is not finite is null, too."""
+    return json.dumps(
+        {
+            "window": {"start": _moment(shown.window.start), "end": _moment(shown.window.end), "seconds": shown.window.seconds},
+            "pods": _records(shown.pods),
+            "adapters": _records(shown.adapters),
+        },
+        ensure_ascii=False,
+        allow_nan=False,
+    )
+
+
+def show(shown: Overview, *, adapters: int, console: Console | None = None) -> None:
+    """Print tables: one row a pod, and for each pod its busiest adapters."""
+    console = console or Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160)
+    console.print(f"{_moment(shown.window.start)} … {_moment(shown.window.end)} ({_span(shown.window.seconds)})", highlight=False)
+    if shown.pods.is_empty():
+        console.print("No pod was seen in this window.")
+        return
+    console.print(_pods(shown))
+    if adapters:
+        for (cluster, pod), rows in shown.adapters.group_by(["cluster", "pod"], maintain_order=True):
+            console.print(_adapters(f"{cluster} / {pod}", rows, adapters))
+
+
+def _pods(shown: Overview) -> Grid:
+    grid = Grid(title="pods", title_justify="left", header_style="bold")
+    for heading in (
+        "pod",
+        "slots",
+        "active/slots",
+        "swaps/s",
+        "loads warm+cold",
+        "residency p50",
+        "p95",
+        "requests",
+        "miss",
+        "inference share",
+        "Little",
+        "lost",
+        "known",
+    ):
+        grid.add_column(heading, justify="left" if heading in ("pod", "known") else "right", no_wrap=heading != "pod")
+    for row in shown.pods.iter_rows(named=True):
+        grid.add_row(
+            _name("/".join(filter(None, (row["pool"], row["role"], row["pod"])))),
+            _count(row["slots"]),
+            _ratio_of(row["active_adapters"], row["slots"]),
+            _number(row["swaps_per_second"], 3),
+            f"{_count(row['warm'])}+{_count(row['cold'])}",
+            _quantile(row, "p50"),
+            _quantile(row, "p95"),
+            _count(row["requests"]),
+            _percent(row["miss_ratio"]),
+            _share(row),
+            _percent(row["little_residual_ratio"]),
+            _count(row["lost"]),
+            row["provenance"] or "–",
+        )
+    return grid
+
+
+def _adapters(title: str, rows: pl.DataFrame, most: int) -> Grid:
+    grid = Grid(title=_name(title), title_justify="left", header_style="bold")
+    for heading in ("adapter", "now", "requests", "miss", "loads", "swapped out", "residency p50", "p95", "stays", "known"):
+        grid.add_column(
+            heading, justify="left" if heading in ("adapter", "now", "known") else "right", no_wrap=heading != "adapter"
+        )
+    ordered = rows.sort(["requests", "loads", "adapter"], descending=[True, True, False], nulls_last=True)
+    for row in ordered.head(most).iter_rows(named=True):
+        grid.add_row(
+            _name(row["adapter"]),
+            "in a slot" if row["resident"] else "–" if row["resident"] is None else "out",
+            _count(row["requests"]),
+            _percent(row["miss_ratio"]),
+            _count(row["loads"]),
+            _count(row["swaps"]),
+            _quantile(row, "p50"),
+            _quantile(row, "p95"),
+            _stays(row),
+            row["provenance"] or "–",
+        )
+    if rows.height > most:
+        grid.caption = f"and {rows.height - most} more adapters; --adapters {rows.height} lists them"
+    return grid
+
+
+def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    clean = frame.with_columns(
+        pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name, dtype in frame.schema.items() if dtype.is_float()
+    )
+    return clean.to_dicts()
+
+
+def _moment(at: int) -> str:
+    return datetime.fromtimestamp(at / SECOND, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _span(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds >= 1 or seconds == 0 else f"{seconds * 1000:.3g} ms"
+
+
+def _name(text: str) -> str:
+    shown = text if text.isprintable() else text.encode("unicode_escape").decode()
+    return escape(shown if len(shown) <= NAME_WIDTH else shown[: NAME_WIDTH - 1] + "…")
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _ratio_of(part: int | None, whole: int | None) -> str:
+    return f"{_count(part)}/{_count(whole)}"
+
+
+def _quantile(row: dict[str, Any], name: str) -> str:
+    known, least = row[f"{name}_seconds"], row[f"{name}_lower_bound_seconds"]
+    return _span(known) if known is not None else f"> {_span(least)}" if least is not None else "–"
+
+
+def _stays(row: dict[str, Any]) -> str:
+    if row["completed"] is None:
+        return "–"
+    cut = (row["censored"] or 0) + (row["left_truncated"] or 0)
+    return f"{row['completed']}" + (f" (+{cut} cut)" if cut else "")
+
+
+def _share(row: dict[str, Any]) -> str:
+    low, high, grade = row["share_low"], row["share_high"], row["grade"]
+    if high is None:
+        return "–"
+    value = (
+        _percent(high)
+        if low == high
+        else f"≤ {_percent(high)}"
+        if low is None or low == 0
+        else f"{_percent(low)} … {_percent(high)}"
+    )
+    return f"{value} ({grade})"

@@ -1,0 +1,273 @@
+"""
+The service: clocks, threads and signals, and nothing else. The only module that schedules.
+
+The scheduler only ticks; what was read is known from the positions in the store, so a tick that was missed, a restart or an hour
+of outage needs no memory: the next tick reads on from there, a bounded amount at a time.
+"""
+
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from types import FrameType
+
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from lora_watch import jobs
+from lora_watch.config import LogSettings, Settings
+from lora_watch.errors import LoraWatchError
+from lora_watch.explore.queries import Past, overview
+from lora_watch.exporter import Exporter
+from lora_watch.model import SECOND, Window
+from lora_watch.sources.base import Source
+from lora_watch.store.layout import Layout
+from lora_watch.store.tables import Ledger, Store
+
+LOG = logging.getLogger("lora_watch")
+NEW_PROBLEMS_SHOWN = 10
+"""Lines one source may write in one tick; the rest is a count. A thousand broken pods must not drown the log."""
+_OUTCOMES = {EVENT_JOB_MISSED: "missed", EVENT_JOB_MAX_INSTANCES: "skipped", EVENT_JOB_ERROR: "crashed"}
+
+
+def wall_clock() -> int:
+    """Now, µs UTC."""
+    return time.time_ns() // 1000
+
+
+class Service:
+    """
+    Collects, derives and maintains on a schedule, and serves the exporter. ``clock`` gives µs UTC.
+
+    Each source is a job of its own, so that one that hangs holds up nobody else; each runs at most once at a time and a tick that
+    comes too early is skipped, not queued.
+    """
+
+    def __init__(self, settings: Settings, sources: Iterable[Source], *, clock: Callable[[], int] = wall_clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._latest = clock()
+        self._store = Store(settings.store.folder)
+        self._layout = Layout(self._store, retention_days=settings.store.retention.days)
+        self.exporter = Exporter(adapters=settings.exporter.adapters)
+        self._past = Past(self._store, _micros(settings.derive.lookback.total_seconds()))
+        self._jobs: dict[str, tuple[float, Callable[[], None]]] = {}
+        every = settings.collect.interval.total_seconds()
+        for source in sources:
+            self._jobs[f"collect {source.name}"] = (every, _Collector(self, source).run)
+        self._jobs["derive"] = (settings.derive.interval.total_seconds(), self.derive)
+        self._jobs["maintain"] = (settings.store.maintenance.total_seconds(), self.maintain)
+        self._states: dict[str, set[str]] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    @property
+    def settle(self) -> int:
+        """How long the newest data is left before it is read, µs."""
+        return _micros(self._settings.collect.settle.total_seconds())
+
+    @property
+    def store(self) -> Store:
+        """The tables this service writes."""
+        return self._store
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then let running jobs end. Raises LoraWatchError where it cannot start."""
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, self._on_signal)
+        address, stop_serving = self._serve()
+        for line in (f"metrics   {address}", f"data      {self._settings.store.folder}"):
+            sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+        scheduler = self._schedule()
+        scheduler.start()
+        LOG.info("watching", extra={"fields": {"jobs": len(self._jobs), "data": str(self._settings.store.folder)}})
+        self._stop.wait()
+        LOG.info("stopping: running jobs end first")
+        scheduler.shutdown(wait=True)
+        stop_serving()
+        LOG.info("stopped")
+
+    def stop(self) -> None:
+        """Make ``run`` return; safe from a signal handler or another thread."""
+        self._stop.set()
+
+    def tick(self) -> None:
+        """Every job once, in order, in this thread: what tests and one-shot commands use instead of ``run``."""
+        for name in self._jobs:
+            self._run_job(name)
+
+    def derive(self) -> None:
+        """Compute the published figures over the window that ends where collecting has settled."""
+        settings = self._settings.derive
+        end = self.now() - self.settle
+        window = Window(end - _micros(settings.window.total_seconds()), end)
+        self.exporter.publish(overview(self._store, window, self._past))
+
+    def maintain(self) -> None:
+        """Merge, sort and drop in the store."""
+        done = self._layout.maintain(self.now())
+        self.report("maintain", set(done.problems))
+
+    def now(self) -> int:
+        """The clock; a step back is said once and everything waits until it has caught up, since stored times never go back."""
+        now = self._clock()
+        if now < self._latest - SECOND:
+            behind = (self._latest - now) / SECOND
+            self.report(
+                "clock", {f"the clock was set back by about {behind:.0f} s; samples wait until it has caught up, events go on"}
+            )
+        else:
+            self.report("clock", set())
+            self._latest = max(self._latest, now)
+        return now
+
+    def report(self, what: str, problems: set[str]) -> None:
+        """One line for each problem that is new and one when all are over; nothing while nothing changes."""
+        with self._lock:
+            before = self._states.get(what, set())
+            self._states[what] = problems
+        if problems == before:
+            return
+        new = sorted(problems - before)
+        for problem in new[:NEW_PROBLEMS_SHOWN]:
+            LOG.warning(problem, extra={"fields": {"source": what}})
+        if len(new) > NEW_PROBLEMS_SHOWN:
+            LOG.warning(f"and {len(new) - NEW_PROBLEMS_SHOWN} more of this kind", extra={"fields": {"source": what}})
+        if before and not problems:
+            LOG.info("all is well again", extra={"fields": {"source": what}})
+
+    def _run_job(self, name: str) -> None:
+        _, function = self._jobs[name]
+        started = time.perf_counter()
+        try:
+            function()
+        except LoraWatchError as error:
+            self.exporter.job_runs.labels(name, "failed").inc()
+            self.report(name, {str(error)})
+        else:
+            self.exporter.job_runs.labels(name, "succeeded").inc()
+            self.exporter.job_success.labels(name).set(self._clock() / SECOND)
+            self.report(name, set())
+        self.exporter.job_seconds.labels(name).observe(time.perf_counter() - started)
+
+    def _schedule(self) -> BackgroundScheduler:
+        scheduler = BackgroundScheduler(
+            timezone=UTC,
+            executors={"default": ThreadPoolExecutor(max_workers=len(self._jobs) + 2)},
+            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
+        )
+        scheduler.add_listener(self._on_scheduler, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES | EVENT_JOB_ERROR)
+        for name, (seconds, _) in self._jobs.items():
+            scheduler.add_job(
+                self._run_job,
+                "interval",
+                args=[name],
+                id=name,
+                seconds=seconds,
+                jitter=seconds / 20,
+                next_run_time=datetime.fromtimestamp(time.time(), UTC),
+            )
+        return scheduler
+
+    def _on_scheduler(self, event: JobEvent) -> None:
+        self.exporter.job_runs.labels(event.job_id, _OUTCOMES[event.code]).inc()
+        if event.code == EVENT_JOB_ERROR:
+            LOG.error(
+                "a job crashed: this is a defect of lora_watch",
+                exc_info=event.exception,
+                extra={"fields": {"source": event.job_id}},
+            )
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.stop()
+
+    def _serve(self) -> tuple[str, Callable[[], None]]:
+        settings = self._settings.exporter
+        try:
+            return self.exporter.serve(settings.host, settings.port)
+        except OSError as error:
+            where, why = f"{settings.host}:{settings.port}", error.strerror or str(error)
+            raise LoraWatchError(f"cannot listen on {where}: {why}; set exporter.port (0 picks a free one)") from error
+
+
+class _Collector:
+    """The job of one source: reads it into its ledger, counts what came, and says how far behind the source is."""
+
+    def __init__(self, service: Service, source: Source) -> None:
+        self._service = service
+        self._source = source
+        self._ledger: Ledger | None = None
+        self._until: int | None = None
+
+    def run(self) -> None:
+        """One read. Raises LoraWatchError where the source or the store failed as a whole."""
+        service, name, exporter = self._service, self._source.name, self._service.exporter
+        now = service.now()
+        until = now - service.settle
+        errors = exporter.source_errors.labels(name)
+        try:
+            self._ledger = self._ledger or service.store.ledger(self._source.table)
+            done = jobs.collect(self._source, self._ledger, until=until, now=now)
+        except LoraWatchError:
+            errors.inc()
+            raise
+        exporter.source_rows.labels(name).inc(done.rows)
+        exporter.source_lost.labels(name).inc(done.lost)
+        errors.inc(len(done.problems))
+        exporter.source_success.labels(name).set(now / SECOND)
+        if self._until is None:
+            exporter.source_lag.labels(name).set_function(self._lag_seconds)
+        self._until = until
+        service.report(name, set(done.problems))
+
+    def _lag_seconds(self) -> float:
+        return (self._service.now() - (self._until or 0)) / SECOND
+
+
+def _micros(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+class _TextFormatter(logging.Formatter):
+    """``2026-11-30T10:15:00Z WARNING source: message`` for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = dict(getattr(record, "fields", {}))
+        source = fields.pop("source", None)
+        rest = "".join(f" {key}={value}" for key, value in fields.items())
+        text = f"{_stamp(record)} {record.levelname:<7} {source + ': ' if source else ''}{record.getMessage()}{rest}"
+        text = "\\n".join(text.splitlines()) if not record.exc_info else text
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line for machines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": _stamp(record),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _stamp(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def set_up_logging(settings: LogSettings) -> None:
+    """Log to standard error in the form asked for; libraries only from WARNING on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if settings.format == "json" else _TextFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    LOG.setLevel(settings.level.upper())
