@@ -116,6 +116,23 @@ class WorkerHooks:
             if self.enabled and self.times.count:
                 self._record("steps", self.times.take(final=True), ends=1)
 
+    def around_shutdown(self, original: Method) -> Method:
+        """
+        ``Worker.shutdown``: the engine ends in good order.
+
+        Some ways to end a worker process run no exit handler, so it is said here.
+        """
+
+        @functools.wraps(original)
+        def wrapper(worker: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.enabled:
+                with self.guard:
+                    self.recorder.close()
+                self.enabled = False
+            return original(worker, *args, **kwargs)
+
+        return wrapper
+
     # --- the manager is built --------------------------------------------------------------------------------------------------
 
     def around_manager(self, original: Method) -> Method:

@@ -73,6 +73,7 @@ def hook_table(worker: WorkerHooks, server: ServerHooks) -> Hooks:
         ("Worker", "execute_model", worker.around_execute),
         ("Worker", "sample_tokens", worker.around_sample),
         ("Worker", "add_lora", worker.around_preload),
+        ("Worker", "shutdown", worker.around_shutdown),
     )
     # CPUWorker and others inherit from Worker; where one overrides a method it calls super() or stands for itself
     cpu = tuple(("CPUWorker", method, around) for _, method, around in engine)

@@ -89,7 +89,6 @@ class Recorder:
         self._seq = 0
         self._last_at = 0
         self._held = False
-        self._closed = False
         self._waiting: list[tuple[int, int, bytes]] = []  # seq, at, line
         self._dropped: _Dropped | None = None
         self._torn = False
@@ -156,16 +155,19 @@ class Recorder:
                 self._flush()
 
     def close(self) -> None:
-        """Write ``stop`` and let go of the files. A process that recorded nothing leaves no file."""
+        """
+        Write ``stop`` and let go of the files. A process that recorded nothing leaves no file.
+
+        A record after it (an engine built anew in the same process) begins another boot.
+        """
         with self._lock:
-            if not self._boot or self._closed:
+            if not self._boot:
                 return
             self._held = False
             if self.before_stop is not None:
                 self.before_stop()
             role = "worker" if self._header.role & WORKER else "api"
             self._add("stop", {"role": role}, None, 0, self._header.role)
-            self._closed = True
             self._flush()
             if self._dropped is None:
                 self._header.stopped = 1
@@ -173,7 +175,9 @@ class Recorder:
             for fd in (self._fd, self._header_fd):
                 if fd >= 0:
                     os.close(fd)
-            self._fd = self._header_fd = -1
+            lock = self._lock
+            self._forget()
+            self._lock = lock
 
     def _begin_boot(self) -> None:
         self._boot = str(uuid.uuid4())
@@ -185,8 +189,6 @@ class Recorder:
             util.Finalize(None, self.close, exitpriority=0)
 
     def _add(self, kind: str, fields: Mapping[str, Any], at: int | None, ends: int, role: int) -> None:
-        if self._closed:
-            return
         self._last_at = at = max(self._last_at, self._clock() if at is None else at)
         self._seq = seq = self._seq + 1
         head = f'{self._prefix}{seq},"at":{at},"kind":"{kind}","engine":"{self.engine}","tp_rank":0'

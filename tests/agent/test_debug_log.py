@@ -95,7 +95,7 @@ def test_the_origin_of_a_warm_load_is_the_cpu_cache_and_of_a_cold_one_the_disk()
 def test_two_equal_removals_before_another_adapter_are_the_cpu_cache_and_the_slot():
     log = Log().registered(1, "a", 0)
     log.worker("Removing adapter int id: 1").worker("Removing adapter int id: 1").cold(2, 0)
-    assert moves(log)[2:4] == ["evict cpu a lru", "evict gpu a 0 lru"]
+    assert moves(log)[2:4] == ["evict gpu a 0 lru", "evict cpu a lru"]
 
 
 def test_two_equal_removals_before_the_same_adapter_are_a_reload_in_place():

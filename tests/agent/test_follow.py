@@ -1,0 +1,223 @@
+"""Following a vLLM log into an event-log directory: nothing twice, nothing torn, whatever is done to the file."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lora_watch.agent.debug_log import Converter, convert
+from lora_watch.agent.follow import QUIET_POLLS, SEGMENT_BYTES, Follower, Tail
+from lora_watch.agent.lines import Header, writer_lives
+
+CAPTURE = Path(__file__).parents[1] / "data" / "vllm-debug-0.28.jsonl"
+NOW = 1_796_030_000_000_000
+
+
+def follower(log: Path, directory: Path) -> Follower:
+    return Follower(log, directory, Converter(now=NOW))
+
+
+def settle(follower: Follower) -> None:
+    """Poll until what is held for more lines is said."""
+    for _ in range(QUIET_POLLS + 1):
+        follower.poll()
+
+
+def written(directory: Path) -> list[dict]:
+    """Every record in the directory, boot by boot."""
+    return [json.loads(line) for path in sorted(directory.glob("*.jsonl")) for line in path.read_text().splitlines()]
+
+
+def expected(lines: list[str]) -> list[dict]:
+    return sorted(convert(lines, now=NOW), key=lambda r: (r["boot"], r["seq"]))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "vllm.jsonl"
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    return tmp_path / "events"
+
+
+def test_a_log_that_grows_is_told_as_it_grows(log, events):
+    lines = CAPTURE.read_text().splitlines(keepends=True)
+    follow = follower(log, events)
+    follow.poll()
+    for i in range(0, len(lines), 10):
+        with log.open("a") as out:
+            out.writelines(lines[i : i + 10])
+        follow.poll()
+    settle(follow)
+    assert written(events) == expected(lines)
+    follow.close()
+
+
+def test_half_a_line_waits_for_its_other_half(log, events):
+    text = CAPTURE.read_bytes()
+    follow = follower(log, events)
+    for end in (1000, 1001, 1500, len(text)):
+        log.write_bytes(text[:end])
+        follow.poll()
+    settle(follow)
+    assert written(events) == expected(CAPTURE.read_text().splitlines())
+    follow.close()
+
+
+def test_started_again_it_writes_nothing_twice(log, events):
+    lines = CAPTURE.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:70]))
+    first = follower(log, events)
+    settle(first)
+    first.close()
+    log.write_text("".join(lines))
+    second = follower(log, events)
+    settle(second)
+    second.close()
+    assert written(events) == expected(lines)
+
+
+def test_a_torn_record_of_a_follower_that_died_is_written_again(log, events):
+    log.write_bytes(CAPTURE.read_bytes())
+    first = follower(log, events)
+    settle(first)
+    first.close()
+    segment = max(events.glob("*.jsonl"), key=lambda path: path.stat().st_size)
+    os.truncate(segment, segment.stat().st_size - 10)
+    second = follower(log, events)
+    settle(second)
+    second.close()
+    assert written(events) == expected(CAPTURE.read_text().splitlines())
+
+
+def test_rotation_by_renaming_loses_nothing(log, events):
+    lines = CAPTURE.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:60]))
+    follow = follower(log, events)
+    follow.poll()
+    with log.open("a") as out:
+        out.writelines(lines[60:80])
+    log.rename(log.with_suffix(".1"))
+    log.write_text("".join(lines[80:]))
+    settle(follow)
+    assert written(events) == expected(lines)
+    follow.close()
+
+
+def test_rotation_by_copy_and_truncation_loses_nothing_that_was_read(log, events):
+    lines = CAPTURE.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:80]))
+    follow = follower(log, events)
+    follow.poll()
+    os.truncate(log, 0)
+    follow.poll()
+    with log.open("a") as out:
+        out.writelines(lines[80:])
+    settle(follow)
+    assert written(events) == expected(lines)
+    follow.close()
+
+
+def test_a_log_that_is_not_there_yet_is_waited_for(log, events):
+    follow = follower(log, events)
+    assert follow.poll() == 0
+    log.write_bytes(CAPTURE.read_bytes())
+    assert follow.poll() == 139
+    follow.close()
+
+
+def test_a_full_segment_is_followed_by_one_that_begins_with_a_snapshot(log, events):
+    def line(at: float, message: str) -> str:
+        fields = {
+            "created": at,
+            "process": 7,
+            "processName": "VllmWorker-0",
+            "name": "vllm.lora.model_manager",
+            "levelname": "DEBUG",
+        }
+        return json.dumps({**fields, "message": message}) + "\n"
+
+    with log.open("w") as out:
+        for i in range(1, 25_000):
+            adapter_id = 1 + i % 2
+            out.write(line(1_796_000_000 + i * 20, f"Removing adapter int id: {3 - adapter_id}"))
+            out.write(line(1_796_000_000 + i * 20, f"Activating LoRA. int id: {adapter_id}, slot index: 0"))
+    follow = follower(log, events)
+    settle(follow)
+    follow.close()
+    first, second = sorted(events.glob("*.jsonl"))
+    assert first.stat().st_size >= SEGMENT_BYTES
+    assert json.loads(second.read_text().splitlines()[0])["kind"] == "snapshot"
+    assert [r["seq"] for r in written(events)] == list(range(1, len(written(events)) + 1))
+
+
+def test_headers_count_what_was_written_and_are_locked_while_the_run_lasts(log, events):
+    log.write_bytes(CAPTURE.read_bytes())
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from lora_watch.agent.follow import Follower; from lora_watch.agent.debug_log import Converter\n"
+        f"f = Follower(Path(sys.argv[1]), Path(sys.argv[2]), Converter(now={NOW}))\n"
+        "[f.poll() for _ in range(20)]; print('ready', flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, log, events], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child.stdin, child.stdout:
+        child.stdout.readline()
+        heads = sorted(events.glob("*.head"))
+        assert [writer_lives(head) for head in heads] == [True, True]
+    child.wait()
+    assert [writer_lives(head) for head in heads] == [False, False]
+    counts = {path.stem: header.issued for path in heads if (header := Header.read(path))}
+    assert sum(counts.values()) == len(written(events))
+
+
+def test_a_restarted_server_lets_go_of_the_boots_before_it(log, events):
+    lines = CAPTURE.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines))
+    follow = follower(log, events)
+    settle(follow)
+    with log.open("a") as out:
+        out.writelines(line.replace('"process": 17', '"process": 99') for line in lines)
+    settle(follow)
+    follow.close()
+    assert len({r["boot"] for r in written(events)}) == 4
+
+
+def test_the_command_says_ready_and_ends_at_sigterm(log, events):
+    log.write_bytes(CAPTURE.read_bytes())
+    command = [sys.executable, "-m", "lora_watch.agent.follow", log, events]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    with child.stdout:
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(30) == 0
+
+
+@given(st.lists(st.binary(max_size=30), max_size=20), st.integers(1, 50))
+def test_a_tail_gives_each_whole_line_once_however_the_bytes_arrive(tmp_path_factory, parts, step):
+    path = tmp_path_factory.mktemp("tail") / "log"
+    whole = b"".join(part.replace(b"\n", b"") + b"\n" for part in parts)
+    tail, lines = Tail(path), []
+    for end in range(0, len(whole) + step, step):
+        path.write_bytes(whole[:end])
+        lines += tail.lines()
+    tail.close()
+    assert lines == [part.replace(b"\n", b"").decode("utf-8", "replace") for part in parts]
+
+
+def test_a_line_beyond_a_mebibyte_is_passed_over_without_harm(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"before\n" + b"x" * (3 << 20) + b"\nafter\n")
+    tail = Tail(path)
+    assert list(tail.lines()) == ["before", "after"]
+    tail.close()
