@@ -10,6 +10,7 @@ Two forms of the same lines are read: JSON lines of the shipped logging configur
 * ``Loaded new LoRA adapter: name 'legal', path '…'`` and its kin (API server, INFO): a name was accepted or withdrawn.
 
 What the lines can tell is *observed*; what they cannot is absent: no durations, no ranks, no sizes, no uses, no failed loads.
+A load in place of a registered name that is not in the CPU cache looks like any other load, and is called ``demand``.
 
 **Which tier a removal is about.** Removals are held until the next line of that worker. Followed by ``Adding``: the CPU
 cache; followed by ``Activating``: the slot that is being filled. The same id twice in a row left both tiers, the slot first:

@@ -13,7 +13,7 @@ def held_by(story: Story, label: str) -> dict[int, str]:
 
 def gpu(story: Story, label: str) -> list[dict]:
     """The slots of the one live worker in the sidecar's state."""
-    return [slot for worker in story.quiet[label].state["workers"] if worker["alive"] for slot in worker["gpu"]]
+    return [slot for boot in story.quiet[label].state["boots"].values() if boot["alive"] for slot in boot["gpu"]]
 
 
 def between(story: Story, start: str, end: str, kind: str) -> list[dict]:

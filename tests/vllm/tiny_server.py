@@ -1,5 +1,6 @@
 """Start and stop what the tests watch: the tiny vLLM server and the sidecar, each in a process group of its own."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ ENVIRONMENT = {
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
     "VLLM_SERVER_DEV_MODE": "1",  # /collective_rpc: the engine's own account of what it holds
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_NUM_OF_RESERVED_CPU": "1",  # for the API server and the client, or the worker's spinning threads delay what they see
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -36,8 +38,9 @@ class Process:
         return self.popen.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL to the whole group at once."""
-        os.killpg(self.popen.pid, signal.SIGKILL)
+        """SIGKILL to the whole group at once; nothing where it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
 
     def stop(self, seconds: float = 60) -> int:
