@@ -147,10 +147,11 @@ class _Reader:
             self._latest[name] = (time, line)
 
     def _add(self, line: bytes) -> None:
-        self._work += len(line) * line.count(b'\\"')
-        if self._work > _MAX_WORK or len(line) > _MAX_LINE_BYTES:
+        work = self._work + len(line) * line.count(b'\\"')
+        if work > _MAX_WORK or len(line) > _MAX_LINE_BYTES:
             self._problem(f"labels too long to be read: {printable(_text(line[:200]))}")
             return
+        self._work = work
         try:
             samples = [sample for family in text_fd_to_metric_families(StringIO(_text(line))) for sample in family.samples]
             sample = Sample(samples[0].name, samples[0].labels, float(samples[0].value))

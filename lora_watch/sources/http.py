@@ -172,27 +172,28 @@ class DeadlineAdapter(HTTPAdapter):
 
     def __init__(self, **options: Any) -> None:
         self._sockets: list[socket.socket] = []
+        self._over = threading.Event()
         super().__init__(**options)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         """As the parent does, with connections that report their sockets."""
         super().init_poolmanager(*args, **kwargs)
-        sockets = self._sockets
+        hold = self._hold
 
         class Connection(HTTPConnection):
             def connect(self) -> None:
                 super().connect()
-                sockets.append(self.sock)
+                hold(self.sock)
 
         class SecureConnection(HTTPSConnection):
             def _new_conn(self) -> socket.socket:
                 plain = super()._new_conn()
-                sockets.append(plain)  # until TLS is up
+                hold(plain)  # until TLS is up
                 return plain
 
             def connect(self) -> None:
                 super().connect()
-                sockets.append(self.sock)
+                hold(self.sock)
 
         class Pool(HTTPConnectionPool):
             ConnectionCls = Connection
@@ -201,6 +202,11 @@ class DeadlineAdapter(HTTPAdapter):
             ConnectionCls = SecureConnection
 
         self.poolmanager.pool_classes_by_scheme = {"http": Pool, "https": SecurePool}
+
+    def _hold(self, opened: socket.socket) -> None:
+        self._sockets.append(opened)
+        if self._over.is_set():  # a retry after the end
+            self.cut()
 
     def cut(self) -> None:
         """Shut every open socket: a read that waits returns at once, as if the server had hung up."""
@@ -212,17 +218,17 @@ class DeadlineAdapter(HTTPAdapter):
     def within(self, seconds: float) -> Iterator[Callable[[], bool]]:
         """A span of at most ``seconds``; yields a function that says whether it ran out."""
         del self._sockets[:-8]  # a kept connection is among the last few
-        passed = threading.Event()
+        self._over.clear()
 
         def end() -> None:
-            passed.set()
+            self._over.set()
             self.cut()
 
         timer = threading.Timer(seconds, end)
         timer.daemon = True
         timer.start()
         try:
-            yield passed.is_set
+            yield self._over.is_set
         finally:
             timer.cancel()
 

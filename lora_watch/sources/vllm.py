@@ -18,7 +18,10 @@ counts;
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
+
+import polars as pl
 
 from lora_watch import names
 from lora_watch.model import MINUTE, SECOND, PodId, Provenance
@@ -72,6 +75,7 @@ RENAMED: Mapping[str, str] = {names.KV_CACHE_USAGE_OLD: names.KV_CACHE_USAGE}
 
 MAX_API_SERVERS = 64
 """Beyond this a value is no sum of time stamps."""
+_YEAR_SECONDS = 366 * 86_400.0
 AHEAD_SECONDS = 60.0
 """How far a pod's clock may be ahead of ours."""
 STALE = 10 * MINUTE
@@ -96,7 +100,15 @@ def gauge_time(value: float, now: float) -> float | None:
     if not 1 <= servers <= MAX_API_SERVERS:
         return None
     time = value / servers
-    return time if now - 366 * 86_400 <= time <= now + AHEAD_SECONDS else None
+    return time if now - _YEAR_SECONDS <= time <= now + AHEAD_SECONDS else None
+
+
+def gauge_times(value: pl.Expr, now: pl.Expr) -> pl.Expr:
+    """``gauge_time`` for columns: seconds UTC, null where the value is no time stamp."""
+    servers = (value / now).round()
+    time = value / servers
+    near = (time >= now - _YEAR_SECONDS) & (time <= now + AHEAD_SECONDS)
+    return pl.when(value.is_finite() & (now > 0) & servers.is_between(1, MAX_API_SERVERS) & near).then(time)
 
 
 def adapter_names(text: str, known: Collection[str] = ()) -> tuple[tuple[str, ...], str | None]:
@@ -178,21 +190,24 @@ def in_flight(labels: Mapping[str, str], known: Collection[str] = ()) -> InFligh
     return InFlight(running, tuple(name for name in waiting if name not in running), slots, tuple(problems))
 
 
-def in_flight_rows(pod: PodId, at: int, seen: InFlight, source: str, *, adapters: bool = True) -> list[dict[str, Any]]:
+def in_flight_rows(
+    pod: PodId, at: int, seen: InFlight, source: str, *, adapters: bool = True, labels: Mapping[str, str] = MappingProxyType({})
+) -> list[dict[str, Any]]:
     """
     Rows of one look at the stock gauge: slots (observed), and with ``adapters`` one row per adapter with value 1 (activity).
 
     An adapter that only waits has the label ``state="waiting"``. Nobody in flight is one row without adapter and with value 0: it
-    was looked, and nobody was there. That is no word on who is resident.
+    was looked, and nobody was there. That is no word on who is resident. ``labels`` are added to every row.
     """
     rows = []
     if seen.slots is not None:
-        rows.append(sample_row(pod, at, names.SAMPLE_MAX_LORA, seen.slots, {}, source))
+        rows.append(sample_row(pod, at, names.SAMPLE_MAX_LORA, seen.slots, labels, source))
     if not adapters:
         return rows
 
-    def row(value: float, labels: Mapping[str, str], adapter: str | None) -> dict[str, Any]:
-        return sample_row(pod, at, names.SAMPLE_IN_FLIGHT, value, labels, source, adapter=adapter, provenance=Provenance.ACTIVITY)
+    def row(value: float, more: Mapping[str, str], adapter: str | None) -> dict[str, Any]:
+        own = {**labels, **more}
+        return sample_row(pod, at, names.SAMPLE_IN_FLIGHT, value, own, source, adapter=adapter, provenance=Provenance.ACTIVITY)
 
     rows += [row(1.0, {}, adapter) for adapter in seen.running]
     rows += [row(1.0, {"state": "waiting"}, adapter) for adapter in seen.waiting]
