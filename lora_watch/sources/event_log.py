@@ -157,7 +157,8 @@ def read_records(lines: Iterable[bytes], boot: str, after: int, *, limit: int, c
             continue
         record = decode(line) if len(line) <= MAX_LINE else None
         if record is not None and record.get("v") != 1 and "v" in record:
-            records.versions.add(printable(str(record["v"])))
+            version = record["v"]
+            records.versions.add(str(version) if _is_int(version) else printable(str(version)))
             continue
         seq = record.get("seq") if record is not None else None
         if record is None or not isinstance(seq, int) or not _is_int(seq) or not _is_of(record, boot):

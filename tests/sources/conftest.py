@@ -9,6 +9,10 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("sources", deadline=None)  # the machine may be busy; what must be quick says so itself
+settings.load_profile("sources")
 
 DATA = Path(__file__).parents[1] / "data"
 

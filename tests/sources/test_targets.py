@@ -1,6 +1,5 @@
 """Which pods are read: fixed, and out of files that people edit while we run."""
 
-import json
 import os
 
 from lora_watch.sources.http import Credentials
