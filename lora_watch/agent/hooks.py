@@ -9,13 +9,14 @@ A worker runs its steps and its API calls on one thread, so the tables here need
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lora_watch.agent.guard import Guard
 from lora_watch.agent.lines import MAX_ERROR, MAX_NAME, MAX_PATH, WORKER, clip
 from lora_watch.agent.recorder import Recorder
-from lora_watch.agent.timing import StepTimes, cuda_events
+from lora_watch.agent.timing import WINDOW_SECONDS, StepTimes, cuda_events
 
 Method = Callable[..., Any]
 
@@ -46,10 +47,11 @@ class WorkerHooks:
         self._describe = describe
         self.enabled = False
         self.in_step = False
+        self.gpu: dict[int, tuple[int | None, int]] = {}  # id: slot, loaded_at; one object for good, see around_activate
         self._forget()
 
     def _forget(self) -> None:
-        self.gpu: dict[int, tuple[int | None, int]] = {}  # id: slot, loaded_at
+        self.gpu.clear()
         self.cpu: dict[int, str] = {}
         self.pinned: set[int] = set()
         self.names: dict[int, str] = {}
@@ -182,7 +184,7 @@ class WorkerHooks:
 
     def around_sample(self, original: Method) -> Method:
         """``Worker.sample_tokens``: the second half of a step (from 0.11.2 on)."""
-        now = self.times.now
+        times, now = self.times, self.times.now
 
         @functools.wraps(original)
         def wrapper(worker: Any, *args: Any, **kwargs: Any) -> Any:
@@ -190,7 +192,8 @@ class WorkerHooks:
                 return original(worker, *args, **kwargs)
             start = now()
             try:
-                self.times.start(start)
+                if times.make_event is not None:
+                    times.start()
             except Exception as error:  # noqa: BLE001
                 self.guard.failed(error)
             try:
@@ -198,7 +201,11 @@ class WorkerHooks:
             finally:
                 try:
                     end = now()
-                    self.times.end(end - start, end, counts=False)
+                    if times.make_event is None:
+                        times.execute_seconds += end - start
+                        times.last_end = end
+                    else:
+                        times.end(end - start, end, counts=False)
                 except Exception as error:  # noqa: BLE001
                     self.guard.failed(error)
 
@@ -206,18 +213,26 @@ class WorkerHooks:
 
     def _step_begins(self, start: float) -> None:
         times = self.times
-        if times.count and start - times.last_end >= 1.0:
-            idle = int((start - times.last_end) * 1e6)
-            self._record("steps", times.take(), ends=1, at=self.recorder.now() - idle)
-        if not self._timing_known:
-            self._timing_known = True
-            times.make_event = cuda_events()
+        if start - times.last_end >= WINDOW_SECONDS:
+            self._after_idleness(start)
         if self._fresh:
             self._settle()
         self.in_step = True
         self._applied = False
-        self.recorder.hold()
-        times.start(start)
+        self.recorder.held = True
+        if times.make_event is not None:
+            times.start()
+
+    def _after_idleness(self, start: float) -> None:
+        """The first step ever, or after a second without one: what was summed up before is recorded as of its last step."""
+        times = self.times
+        if times.count:
+            idle = int((start - times.last_end) * 1e6)
+            self._record("steps", times.take(), ends=1, at=self.recorder.now() - idle)
+        times.window_start = start
+        if not self._timing_known:
+            self._timing_known = True
+            times.make_event = cuda_events()
 
     def _step_ends(self, start: float, end: float, scheduled: Any) -> None:
         self.in_step = False
@@ -229,15 +244,17 @@ class WorkerHooks:
                 for adapter_id in list(self.batch):
                     self._leaves(adapter_id)
             first = not times.count
-            times.end(end - start, end, counts=bool(tokens))
+            times.end(end - start, end, counts=tokens != 0)
             if self._fresh or self._read:
                 self._settle()
             if first and times.count:
                 self.recorder.begin()
-            if times.due(end):
+            if end - times.window_start >= WINDOW_SECONDS and times.count:
                 self._record("steps", times.take(), ends=1)
         finally:
-            self.recorder.release()
+            self.recorder.held = False
+            if self.recorder.waiting:
+                self.recorder.write()
 
     def around_apply(self, original: Method) -> Method:
         """``_apply_adapters``: the adapters of this step's batch are made resident."""
@@ -403,15 +420,27 @@ class WorkerHooks:
 
         True means that weights were copied into a slot. Runs for every adapter in every step.
         """
-        now = self.times.now
+        now, gpu = self.times.now, self.gpu
+
+        @functools.wraps(original)
+        def short(manager: Any, lora_id: int) -> Any:
+            if lora_id in gpu:
+                result = original(manager, lora_id)
+                if result:
+                    unseen(manager, lora_id)
+                return result
+            return wrapper(manager, lora_id)
+
+        def unseen(manager: Any, adapter_id: int) -> None:  # the engine loaded what we held for resident
+            with self.guard:
+                self._activated(manager, adapter_id, None, ends=0)
 
         @functools.wraps(original)
         def wrapper(manager: Any, adapter_id: int, *args: Any, **kwargs: Any) -> Any:
-            if adapter_id in self.gpu or not self.enabled:
+            if adapter_id in gpu or not self.enabled:
                 result = original(manager, adapter_id, *args, **kwargs)
-                if result and self.enabled:  # the engine loaded what we held for resident: an eviction went unseen
-                    with self.guard:
-                        self._activated(manager, adapter_id, None, ends=0)
+                if result and self.enabled:
+                    unseen(manager, adapter_id)
                 return result
             start = now()
             with self.guard:
@@ -431,7 +460,9 @@ class WorkerHooks:
                     self.recorder.begin(-1)
             return result
 
-        return wrapper
+        # passing on whatever may come costs a third of the budget for an adapter, so not where the signature is the one we know
+        known = list(inspect.signature(original).parameters) == ["self", "lora_id"]
+        return short if known else wrapper
 
     def _activated(self, manager: Any, adapter_id: int, seconds: float | None, *, ends: int = 1) -> None:
         slots = manager.lora_index_to_id

@@ -88,8 +88,8 @@ class Recorder:
         self._prefix = ""
         self._seq = 0
         self._last_at = 0
-        self._held = False
-        self._waiting: list[tuple[int, int, bytes]] = []  # seq, at, line
+        self.held = False
+        self.waiting: list[tuple[int, int, bytes]] = []  # seq, at, line
         self._dropped: _Dropped | None = None
         self._torn = False
         self._fd = -1
@@ -122,16 +122,10 @@ class Recorder:
         """Wall clock in µs UTC, as records get it."""
         return self._clock()
 
-    def hold(self) -> None:
-        """Keep records in memory until ``release``: an engine step has begun."""
-        self._held = True
-
-    def release(self) -> None:
-        """Write what waited: the engine step is over."""
-        self._held = False
-        if self._waiting:
-            with self._lock:
-                self._flush()
+    def write(self) -> None:
+        """Write what waits. While ``held`` is true (an engine step runs) records wait in ``waiting`` for it."""
+        with self._lock:
+            self._flush()
 
     def begin(self, count: int = 1) -> None:
         """``count`` operations began that will be a record each; a kill before they are is counted as a loss."""
@@ -151,7 +145,7 @@ class Recorder:
             if not self._boot:
                 self._begin_boot()
             self._add(kind, fields, at, ends, role)
-            if not self._held:
+            if not self.held:
                 self._flush()
 
     def close(self) -> None:
@@ -163,7 +157,7 @@ class Recorder:
         with self._lock:
             if not self._boot:
                 return
-            self._held = False
+            self.held = False
             if self.before_stop is not None:
                 self.before_stop()
             role = "worker" if self._header.role & WORKER else "api"
@@ -199,7 +193,7 @@ class Recorder:
         header.open = max(header.open - ends, 0)
         header.role |= role
         self._put_header()
-        self._waiting.append((seq, at, line))
+        self.waiting.append((seq, at, line))
 
     # --- files -----------------------------------------------------------------------------------------------------------------
 
@@ -210,9 +204,9 @@ class Recorder:
 
     def _flush(self) -> None:
         """Write what waits, then whatever a full segment or an ended loss calls for."""
-        if not self._waiting:
+        if not self.waiting:
             return
-        batch, self._waiting = self._waiting, []
+        batch, self.waiting = self.waiting, []
         now = self._monotonic()
         fresh = False
         if now - self._looked >= LOOK_SECONDS or self._fd < 0:
@@ -279,8 +273,8 @@ class Recorder:
         role = "worker" if self._header.role & WORKER else "api"
         for body in self._snapshot():
             self._add("snapshot", {"role": role, **body}, None, 0, 0)
-        if self._waiting:
-            batch, self._waiting = self._waiting, []
+        if self.waiting:
+            batch, self.waiting = self.waiting, []
             self._write(batch)
 
     def _rotate(self) -> None:
@@ -288,9 +282,9 @@ class Recorder:
         role = "worker" if self._header.role & WORKER else "api"
         for body in self._snapshot():
             self._add("snapshot", {"role": role, **body}, None, 0, 0)
-        if not self._waiting:
+        if not self.waiting:
             return
-        batch, self._waiting = self._waiting, []
+        batch, self.waiting = self.waiting, []
         if not self._open_segment(batch[0][0]):
             self._drop(batch)
             return

@@ -54,10 +54,8 @@ class StepTimes:
         self._span_start: Event | None = None
         self._adapter_start: Event | None = None
 
-    def start(self, now: float) -> None:
-        """A step begins at ``now``; the window begins with it after a second without steps."""
-        if now - self.last_end >= WINDOW_SECONDS:
-            self.window_start = now
+    def start(self) -> None:
+        """A step begins. Without CUDA there is nothing to do, and the caller may leave it out."""
         if self.make_event is not None:
             self._step = _Step()
             self._span_start = self.make_event()
@@ -124,10 +122,6 @@ class StepTimes:
                 return
             force -= 1
             self._pending.popleft()
-
-    def due(self, now: float) -> bool:
-        """Is a record due: did the window begin a second ago?"""
-        return self.count > 0 and now - self.window_start >= WINDOW_SECONDS
 
     def take(self, *, final: bool = False) -> Mapping[str, Any]:
         """The body of a ``steps`` record, and a new window; ``final`` adds what CUDA has not answered for by host time."""
