@@ -9,7 +9,7 @@ millisecond before the end, W long, so that both answer with all of ``[start, en
 Tells what vllm.py tells, with the same traps: of the stock gauge's series only the newest counts, at each instant.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
@@ -286,7 +286,7 @@ class PrometheusSamples:
         pod_labels: PodLabels | None = None,
         reading: Reading | None = None,
         metrics: Sequence[str] = (*vllm.SERIES, names.LORA_REQUESTS_INFO),
-        known: Collection[str] = (),
+        known: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self.name = name
         self.table = SAMPLES
@@ -394,7 +394,7 @@ class PrometheusSamples:
             pod = pods[number]
             if pod is None:
                 continue
-            seen = vllm.in_flight(raw.labels[number], self._known)
+            seen = vllm.in_flight(raw.labels[number], self._known())
             problems += [f"pod {printable(pod.pod)}: {problem}" for problem in seen.problems]
             adapters = (pod.cluster, pod.pod) not in named
             rows = vllm.in_flight_rows(pod, 0, seen, self.name, adapters=adapters, labels=rest[number])
