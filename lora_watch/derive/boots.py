@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from lora_watch.derive.groups import ENGINE, worst_provenance
+from lora_watch.derive.groups import ENGINE, said_once, worst_provenance
 
 WORKER_KINDS = ("load", "evict", "use", "release", "pin", "unpin", "steps", "snapshot")
 """Records only a worker writes: where its ``start`` is not held, these tell a worker from an API server."""
@@ -25,7 +25,7 @@ def boots(events: pl.LazyFrame) -> pl.LazyFrame:
     kind = pl.col("kind")
     start = kind == "start"
     own_end = (kind == "stop") | ((kind == "lost") & (pl.col("reason") == "killed"))
-    lost = events.filter(kind == "lost").unique(["stream", "seq"], keep="any").group_by("stream").agg(lost=pl.col("count").sum())
+    lost = events.filter(kind == "lost").filter(said_once()).group_by("stream").agg(lost=pl.col("count").sum())
     streams = (
         events.group_by("stream")
         .agg(

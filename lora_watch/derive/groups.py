@@ -41,6 +41,16 @@ def ranked_provenance(column: str = "provenance") -> pl.Expr:
     return pl.when(pl.col(column).is_not_null()).then(known.fill_null(worst))
 
 
+def said_once() -> pl.Expr:
+    """True for the first row of each (stream, seq): a log read twice says nothing twice."""
+    return pl.struct("stream", "seq").is_first_distinct()
+
+
+def number(column: str) -> pl.Expr:
+    """A number for each text, good for telling rows apart within one process: sorting and comparing numbers costs a third."""
+    return pl.col(column).cast(pl.Categorical).to_physical()
+
+
 def worst_provenance(column: str = "provenance") -> pl.Expr:
     """Of a group: the provenance a result must carry, the worst of its rows; null where it has none."""
     return ranked_provenance(column).max().cast(pl.String).alias("provenance")

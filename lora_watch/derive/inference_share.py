@@ -12,6 +12,7 @@ from lora_watch.derive.groups import (
     group_columns,
     overlap_seconds,
     ranked_provenance,
+    said_once,
 )
 from lora_watch.derive.step_function import held_samples
 from lora_watch.model import SECOND, Provenance, Window
@@ -122,7 +123,7 @@ def _steps(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     in_window = pl.col("at").is_between(window.start, window.end, closed="left")
     return (
         events.filter((pl.col("kind") == "steps") & (pl.col("at") < window.end + 60 * SECOND))
-        .unique(["stream", "seq"], keep="any")
+        .filter(said_once())
         .with_columns(good=good, part=pl.when(good).then(part))
         .group_by(ENGINE)
         .agg(
@@ -146,7 +147,7 @@ def _samples(samples: pl.LazyFrame, events: pl.LazyFrame, window: Window) -> pl.
     took = pl.col("seconds")
     timed = (took.is_finite() & (took >= 0)).fill_null(value=False)
     loads = (
-        events.unique(["stream", "seq"], keep="any")
+        events.filter(said_once())
         .group_by(ENGINE)
         .agg(stall=took.filter(load & timed).sum(), unknown_loads=(load & ~timed).sum().cast(pl.Float64))
     )

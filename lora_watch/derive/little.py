@@ -52,7 +52,7 @@ def little(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -> 
     Source: Little (1961) on a finite window.
     """
     keys = group_columns(by)
-    ends = boots(events).select("stream", "started_at", "slots", boot_end="ended_at")
+    ends = boots(events).select("stream", "started_at", "slots", boot_end="ended_at").cache()
     start, left = window.start, pl.col("left_at")
     paired = (
         stays(events)
@@ -64,6 +64,7 @@ def little(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -> 
             | ((pl.col("left_by") == "lost") & (left < pl.col("boot_end")).fill_null(value=False)),
         )
     )
+    paired = paired.cache()  # read three times
     overlapping = paired.filter((pl.col("resident_from") < window.end) & (left.is_null() | (left >= start)))
     inside = left.is_between(start, window.end, closed="left")
     late = (pl.col("boot_end") - left).clip(lower_bound=0) / SECOND

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from lora_watch.derive.groups import BY_POD, GROUPS, group_columns, ranked_provenance
+from lora_watch.derive.groups import BY_POD, GROUPS, group_columns, ranked_provenance, said_once
 from lora_watch.model import SECOND, Window
 
 GHOST_SECONDS = 30
@@ -32,7 +32,7 @@ def request_lookups(requests: pl.LazyFrame, stays: pl.LazyFrame) -> pl.LazyFrame
     the last of them ends. A load recorded at ``scheduled`` makes it hot. Rows said twice count once. Method: as-of joins on a
     number per adapter and engine, no cross join.
     """
-    wanted = requests.filter(pl.col("adapter").is_not_null()).unique(["stream", "seq"], keep="any")
+    wanted = requests.filter(pl.col("adapter").is_not_null()).filter(said_once())
     numbers = adapter_numbers(stays)
     known = numbered(stays, numbers)
     loads = known.filter(pl.col("loaded_at").is_not_null()).select(
@@ -121,7 +121,7 @@ def misses(
     else:
         parts = [found]
         counts.append("base_model_requests")
-        base = requests.filter(in_window & pl.col("adapter").is_null()).unique(["stream", "seq"], keep="any")
+        base = requests.filter(in_window & pl.col("adapter").is_null()).filter(said_once())
         parts.append(base.group_by(keys).agg(base_model_requests=pl.len(), base_provenance=ranked_provenance().max()))
     if events is not None:
         at = pl.col("at").is_between(window.start, window.end, closed="left")
@@ -163,8 +163,8 @@ def misses(
 
 
 def adapter_numbers(stays: pl.LazyFrame) -> pl.LazyFrame:
-    """A number for each adapter on each engine that ever had a stay: what as-of joins go by."""
-    return stays.select(_LOOKUP).filter(pl.col("adapter").is_not_null()).unique().with_row_index("number")
+    """A number for each adapter on each engine that ever had a stay, for as-of joins; sorted, so that asked twice it is the same."""
+    return stays.select(_LOOKUP).filter(pl.col("adapter").is_not_null()).unique().sort(_LOOKUP).with_row_index("number")
 
 
 def numbered(rows: pl.LazyFrame, numbers: pl.LazyFrame) -> pl.LazyFrame:

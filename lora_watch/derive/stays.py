@@ -3,9 +3,9 @@
 import polars as pl
 
 from lora_watch.derive.boots import boots
-from lora_watch.derive.groups import GROUPS, ranked_provenance
+from lora_watch.derive.groups import GROUPS, number, ranked_provenance
 
-_CHAIN = ("stream", "life", "adapter_id", "unnumbered")
+_CHAIN = ("boot", "life", "adapter_id", "unnumbered")
 """
 What one adapter is within one boot: its id; where no id is known, its name. A life is what lies between two `start`s of a
 boot.
@@ -55,7 +55,7 @@ def stays(events: pl.LazyFrame) -> pl.LazyFrame:
         .with_columns(pl.col("restarts").list.slice(1))
     )
     begun = marks.filter(kind == "start").group_by("stream").agg(start_seq=pl.col("mark_seq").min())
-    chain = _chain(events, restarts)
+    chain = _chain(events, restarts).cache()  # three branches read it; without this each would sort anew
     first = chain.group_by("stream").agg(first_at=pl.col("at").min())
     seen = chain.filter(kind == "load")
     evicted = _is_next("evict")
@@ -104,7 +104,8 @@ def _chain(events: pl.LazyFrame, restarts: pl.LazyFrame) -> pl.LazyFrame:
         .join(restarts, on="stream", how="left")
         .with_columns(
             life=earlier_starts.fill_null(0),
-            unnumbered=pl.when(pl.col("adapter_id").is_null()).then("adapter"),
+            boot=number("stream"),
+            unnumbered=pl.when(pl.col("adapter_id").is_null()).then(number("adapter")),
         )
         .drop("restarts")
         .sort(*_CHAIN, "seq")

@@ -24,7 +24,7 @@ def held_samples(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     following = pl.col("at").shift(-1).over(ENGINE)
     spacing = (following - pl.col("at")).median().over(ENGINE)
     return (
-        samples.unique(["series", "at"], keep="any")
+        samples.filter(pl.struct("series", "at").is_first_distinct())
         .group_by(*ENGINE, "at")
         .agg(pl.col("value").sum(), worst_provenance())
         .sort(*ENGINE, "at")

@@ -5,7 +5,16 @@ from collections.abc import Sequence
 import polars as pl
 
 from lora_watch import names
-from lora_watch.derive.groups import BY_POD, ENGINE, GROUPS, PROVENANCE, group_columns, overlap_seconds, ranked_provenance
+from lora_watch.derive.groups import (
+    BY_POD,
+    ENGINE,
+    GROUPS,
+    PROVENANCE,
+    group_columns,
+    overlap_seconds,
+    ranked_provenance,
+    said_once,
+)
 from lora_watch.derive.misses import adapter_numbers, found_at, numbered
 from lora_watch.derive.step_function import held_samples, swept
 from lora_watch.model import Provenance, Window
@@ -39,10 +48,11 @@ def swap_queue(
     up over adjoining windows.
     """
     keys = group_columns(by)
-    named = requests.filter(pl.col("adapter").is_not_null()).unique(["stream", "seq"], keep="any")
+    named = requests.filter(pl.col("adapter").is_not_null()).filter(said_once())
     queued, scheduled = pl.col("queued"), pl.col("scheduled")
     in_window = pl.col("at").is_between(window.start, window.end, closed="left")
-    here = named.filter(((queued < window.end) & (scheduled >= window.start)).fill_null(value=False) | in_window)
+    in_queue = ((queued < window.end) & (scheduled >= window.start)).fill_null(value=False)
+    here = named.select(*GROUPS, "at", "queued", "scheduled", "provenance").filter(in_queue | in_window)
     numbers = adapter_numbers(stays)
     watched = stays.select("cluster", "pod", "engine").unique().with_columns(watched=pl.lit(value=True))
     placed = found_at(numbered(here, numbers), numbered(stays, numbers), "queued").join(
@@ -50,7 +60,7 @@ def swap_queue(
     )
     known = pl.col("watched").fill_null(value=False) & queued.is_not_null() & scheduled.is_not_null()
     waiting = known & ~pl.col("resident").fill_null(value=True) & (queued < scheduled)
-    classed = placed.with_columns(known=known, waiting=waiting.fill_null(value=False), ranked=ranked_provenance())
+    classed = placed.with_columns(known=known, waiting=waiting.fill_null(value=False), ranked=ranked_provenance()).cache()
     spans = (
         classed.filter("waiting")
         .select(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from lora_watch.derive.boots import WORKER_KINDS
-from lora_watch.derive.groups import BY_POD, ENGINE, group_columns, worst_provenance
+from lora_watch.derive.groups import BY_POD, ENGINE, group_columns, said_once, worst_provenance
 from lora_watch.derive.stays import counted
 from lora_watch.model import MINUTE, SECOND, Window
 
@@ -120,7 +120,7 @@ def swaps_per_minute(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     bins = (
         worker.filter((pl.col("tier") == "gpu") & (kind == "evict") & (pl.col("reason") == "lru"))
         .select(*pod, "stream", "seq", second=second)
-        .unique(["stream", "seq"], keep="any")
+        .filter(said_once())
         .group_by(*pod, "second")
         .agg(swaps=pl.len().cast(pl.Int64))
         .with_columns(minute=pl.col("second") // 60)
