@@ -17,7 +17,7 @@ class Table:
     """One Delta table: its name, columns with types, and the columns that name a row."""
 
     name: str
-    schema: Mapping[str, pl.DataType]
+    schema: Mapping[str, pl.DataType] = field(hash=False)
     key: tuple[str, ...]
 
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:

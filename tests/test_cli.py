@@ -1,0 +1,104 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders import events, requests
+from typer.testing import CliRunner
+
+from lora_watch.cli import app
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, Batch
+from lora_watch.store.tables import Store
+
+HOSTILE = "</script>[bold]\n🦙" + "x" * 10_000
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    store = Store(tmp_path)
+    seen = events(f"a:1-30 b!:10- c:31-50 a:55-90 {'h'}:91-", start_at=0, slots=2)
+    seen = seen.with_columns(adapter=seen["adapter"].replace({"h": HOSTILE}))
+    store.ledger(ADAPTER_EVENTS).append(Batch(seen, {seen["stream"][0]: seen["seq"].max()}), at=1)
+    asked = requests("a:0.5/0.5/1.2/5 b:9/9.9/10.1/20 a:20/20/21/22", stream="agent/c/pod-0/api")
+    store.ledger(REQUESTS).append(Batch(asked, {"agent/c/pod-0/api": 3}), at=1)
+    return tmp_path
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, arguments)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_status_is_a_table_for_people(data: Path):
+    code, text, _ = run("status", "--data", str(data), "--last", "2m")
+    assert code == 0
+    assert "3/2" not in text.split("pod-0")[0]
+    assert "66.7 %" in text
+    assert "observed" in text
+    assert max(len(line) for line in text.splitlines()) <= 161
+
+
+def test_status_is_json_for_programs_with_names_whole(data: Path):
+    code, text, _ = run("status", "--data", str(data), "--last", "2m", "--format", "json")
+    answer = json.loads(text)
+    assert code == 0
+    assert answer["window"]["seconds"] == 120
+    assert HOSTILE in [row["adapter"] for row in answer["adapters"]]
+    assert answer["pods"][0]["miss_ratio"] == pytest.approx(2 / 3)
+    assert answer["pods"][0]["share_high"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--last", "soon"], "'soon' is not a length of time"),
+        (["--last", "0s"], "no length of time"),
+        (["--at", "2026-11-30T10:00:00"], "no time zone"),
+        (["--at", "yesterday"], "cannot read the window"),
+    ],
+)
+def test_a_window_that_cannot_be_read_is_said(data: Path, arguments: list[str], message: str):
+    code, _, errors = run("status", "--data", str(data), *arguments)
+    assert code == 2
+    assert message in errors
+
+
+def test_status_without_data_says_what_to_do(tmp_path: Path):
+    assert "run `lora-watch serve`" in run("status", "--data", str(tmp_path / "none"))[2]
+    assert "doctor" in run("status", "--data", str(tmp_path))[2]
+
+
+def test_config_check_says_what_is_there(tmp_path: Path):
+    file = tmp_path / "c.yaml"
+    file.write_text("targets: [{agent: http://x:1}]\n")
+    assert "is right: 1 targets" in run("config", "check", "--config", str(file))[1]
+    file.write_text("targts: []\n")
+    code, _, errors = run("config", "check", "--config", str(file))
+    assert (code, "did you mean `targets`?" in errors) == (2, True)
+
+
+def test_the_example_passes_its_own_check(tmp_path: Path):
+    file = tmp_path / "c.yaml"
+    file.write_text(run("config", "example")[1])
+    assert run("config", "check", "--config", str(file))[0] == 0
+
+
+def test_serve_with_nothing_to_watch_says_so(tmp_path: Path):
+    file = tmp_path / "c.yaml"
+    file.write_text("cluster: x\n")
+    code, _, errors = run("serve", "--config", str(file))
+    assert (code, "names nothing to watch" in errors) == (2, True)
+
+
+@pytest.mark.parametrize("command", [["serve"], ["agent"], ["status"], ["doctor"], ["demo"], ["config", "check"], ["version"]])
+def test_every_command_has_help(command: list[str]):
+    result = subprocess.run(
+        [sys.executable, "-m", "lora_watch.cli", *command, "--help"], capture_output=True, text=True, check=True
+    )
+    assert "--help" in result.stdout
+
+
+def test_help_imports_neither_polars_nor_pydantic():
+    script = "import sys; from lora_watch import cli; print(sorted({'polars', 'pydantic', 'deltalake'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"

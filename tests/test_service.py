@@ -1,0 +1,179 @@
+import logging
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+import pytest
+from builders import rows
+
+from lora_watch.config import LogSettings, Settings, parse
+from lora_watch.errors import LoraWatchError, SourceUnavailable
+from lora_watch.model import MINUTE, SECOND
+from lora_watch.schema import ADAPTER_EVENTS, Batch
+from lora_watch.service import NEW_PROBLEMS_SHOWN, Service, set_up_logging
+
+NOW = 1_796_000_000 * SECOND
+
+
+class FakeSource:
+    """A source that says what it is told to; the only thing here that is not real."""
+
+    table = ADAPTER_EVENTS
+
+    def __init__(self, name: str, *answers: Batch | Exception) -> None:
+        self.name = name
+        self._answers = list(answers)
+        self.untils: list[int] = []
+
+    def read(self, positions: Mapping[str, int], until: int) -> Batch:
+        self.untils.append(until)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def batch(seq: int, *problems: str, kind: str = "load") -> Batch:
+    row = {
+        "at": NOW - MINUTE + seq,
+        "seq": seq,
+        "kind": kind,
+        "tier": "gpu",
+        "adapter": "a",
+        "ok": True,
+        "count": 3,
+        "from_tier": "cpu",
+    }
+    frame = rows(ADAPTER_EVENTS, [row])
+    return Batch(frame, {frame["stream"][0]: seq}, problems)
+
+
+def settings(folder: Path, text: str = "") -> Settings:
+    return parse(f"store: {{folder: '{folder}/data'}}\nexporter: {{port: 0}}\n{text}")
+
+
+def value(service: Service, name: str, labels: dict[str, str]) -> float | None:
+    return service.exporter.registry.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, logger="lora_watch")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "lora_watch"]
+
+
+def test_a_tick_collects_derives_and_publishes(tmp_path: Path):
+    service = Service(settings(tmp_path), [FakeSource("s", batch(1))], clock=Clock())
+    service.tick()
+    assert value(service, "lora_watch_source_rows_total", {"source": "s"}) == 1
+    pod = {"cluster": "c", "pool": "p", "role": "", "pod": "pod-0", "adapter": "a", "provenance": "observed"}
+    assert value(service, "lora_watch_adapter_loads", pod) == 1
+
+
+def test_a_source_that_fails_stops_nobody_and_is_counted(tmp_path: Path):
+    service = Service(
+        settings(tmp_path), [FakeSource("bad", SourceUnavailable("no route")), FakeSource("good", batch(1))], clock=Clock()
+    )
+    service.tick()
+    assert value(service, "lora_watch_source_errors_total", {"source": "bad"}) == 1
+    assert value(service, "lora_watch_source_rows_total", {"source": "good"}) == 1
+    assert value(service, "lora_watch_job_runs_total", {"job": "collect bad", "outcome": "failed"}) == 1
+
+
+def test_the_lag_grows_while_a_source_fails(tmp_path: Path):
+    clock = Clock()
+    service = Service(settings(tmp_path), [FakeSource("s", batch(1), SourceUnavailable("gone"))], clock=clock)
+    service.tick()
+    clock.now += 100 * SECOND
+    service.tick()
+    assert value(service, "lora_watch_source_lag_seconds", {"source": "s"}) == pytest.approx(102)
+
+
+def test_a_lost_record_is_counted_by_how_many_it_stands_for(tmp_path: Path):
+    service = Service(settings(tmp_path), [FakeSource("s", batch(1, kind="lost"))], clock=Clock())
+    service.tick()
+    assert value(service, "lora_watch_source_lost_total", {"source": "s"}) == 3
+
+
+def test_a_problem_is_said_once_and_its_end_too(tmp_path: Path, lines):
+    answers = [batch(1, "pod x is gone"), batch(2, "pod x is gone"), batch(3)]
+    service = Service(settings(tmp_path), [FakeSource("s", *answers)], clock=Clock())
+    for _ in range(4):
+        service.tick()
+    assert lines() == ["pod x is gone", "all is well again"]
+
+
+def test_a_thousand_problems_are_a_few_lines(tmp_path: Path, lines):
+    service = Service(settings(tmp_path), [FakeSource("s", batch(1, *(f"pod {i}" for i in range(1000))))], clock=Clock())
+    service.tick()
+    assert len(lines()) == NEW_PROBLEMS_SHOWN + 1
+
+
+def test_a_clock_set_back_is_said_and_everything_goes_on_when_it_has_caught_up(tmp_path: Path, lines):
+    clock, source = Clock(), FakeSource("s", batch(1))
+    service = Service(settings(tmp_path), [source], clock=clock)
+    service.tick()
+    clock.now -= 3600 * SECOND
+    service.tick()
+    clock.now += 3700 * SECOND
+    service.tick()
+    assert "the clock was set back by about 3600 s" in lines()[0]
+    assert lines()[-1] == "all is well again"
+    assert source.untils[-1] == clock.now - 2 * SECOND
+
+
+def test_a_port_that_is_taken_is_said_with_what_to_do(tmp_path: Path):
+    first = Service(settings(tmp_path), [], clock=Clock())
+    address, stop = first.exporter.serve("127.0.0.1", 0)
+    port = int(address.split(":")[2].split("/")[0])
+    second = Service(parse(f"store: {{folder: '{tmp_path}'}}\nexporter: {{port: {port}}}"), [], clock=Clock())
+    try:
+        with pytest.raises(LoraWatchError, match=rf"cannot listen on 127.0.0.1:{port}.*exporter.port"):
+            second.run()
+    finally:
+        stop()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_json_logs_are_one_object_a_line(capsys: pytest.CaptureFixture[str]):
+    set_up_logging(LogSettings(format="json"))
+    logging.getLogger("lora_watch").warning('a "quoted"\nline', extra={"fields": {"source": "s"}})
+    line = capsys.readouterr().err
+    assert pl.read_ndjson(line.encode()).select("level", "message", "source").rows() == [("warning", 'a "quoted"\nline', "s")]
+
+
+def test_text_logs_keep_a_hostile_message_on_one_line(capsys: pytest.CaptureFixture[str]):
+    set_up_logging(LogSettings())
+    logging.getLogger("lora_watch").warning("first\nFAKE LINE", extra={"fields": {"source": "s"}})
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_answers_and_ends_in_good_order(tmp_path: Path, number: signal.Signals):
+    config = tmp_path / "lora-watch.yaml"
+    config.write_text("event_logs: [{folder: ., pod: p}]\nexporter: {port: 0}\n")
+    command = [sys.executable, "-m", "lora_watch.cli", "serve", "--config", str(config)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    address = process.stdout.readline().split()[1]
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        assert answer.status == 200
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert errors.splitlines()[-1].endswith("stopped")
