@@ -60,7 +60,6 @@ class _Answer:
     position: int
     limit: int
     kinds: Collection[str] | None
-    at: int = 0
     lines: list[bytes] = field(default_factory=list)
     weight: int = 0
     scanned: int = 0
@@ -69,8 +68,8 @@ class _Answer:
     def full(self) -> bool:
         return len(self.lines) >= self.limit or self.weight >= ANSWER_BYTES or self.scanned >= SCAN_BYTES
 
-    def add(self, kind: str, seq: int, at: int, line: bytes) -> None:
-        self.position, self.at = seq, max(self.at, at)
+    def add(self, kind: str, seq: int, line: bytes) -> None:
+        self.position = seq
         if self.kinds is None or kind in self.kinds:
             self.lines.append(line)
             self.weight += len(line)
@@ -135,7 +134,7 @@ class LogReader:
         start = max((i for i, segment in enumerate(segments) if segment.first <= answer.position + 1), default=0)
         for index, segment in enumerate(segments[start:], start):
             offset = max((mark for mark in segment.marks if mark[0] <= answer.position), default=(0, 0))[1]
-            oldest = index == 0 and offset == 0
+            oldest = index == 0 and answer.position + 1 < segment.first
             for line, end in _lines(segment.path, offset):
                 answer.scanned += end - offset
                 offset = end
@@ -159,12 +158,11 @@ class LogReader:
             first = min(first, record["first"])
         if first > answer.position + 1:
             reason = "garbage" if answer.garbage else "cap" if oldest else "gap"
-            at = answer.at or record["at"]
-            self._lost(boot, answer, first - 1, at, reason, record.get("engine", "0"))
+            self._lost(boot, answer, first - 1, record["at"], reason, record.get("engine", "0"))
             if answer.full():
                 return
         start = line.rfind(b'{"v":1,')
-        answer.add(record["kind"], seq, record["at"], (line[start:].rstrip() if start else line.rstrip()) + b"\n")
+        answer.add(record["kind"], seq, (line[start:].rstrip() if start else line.rstrip()) + b"\n")
 
     def _lost(self, boot: str, answer: _Answer, last: int, at: int, reason: str, engine: str, *, seq: int | None = None) -> None:
         first = answer.position + 1
@@ -182,7 +180,7 @@ class LogReader:
             "last": last,
             "reason": reason,
         }
-        answer.add("lost", at_seq, at, to_line(record))
+        answer.add("lost", at_seq, to_line(record))
 
     def _death(self, boot: str, header: Header, answer: _Answer) -> None:
         """Account for the end of a dead writer: what it had issued and not written, or only that it died."""
@@ -190,7 +188,7 @@ class LogReader:
         end = _end_of(header, last)
         if end <= answer.position:
             return
-        at = answer.at or (header.started_at if last is None else last["at"])
+        at = header.started_at if last is None else last["at"]
         engine = str(header.engine if last is None else last.get("engine", header.engine))
         if last is None and header.issued:
             self._lost(boot, answer, end, at, "cap", engine)

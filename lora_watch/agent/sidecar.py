@@ -113,7 +113,7 @@ class Sidecar:
         self._server.logs, self._server.token, self._server.engine, self._server.clock = logs, token, engine, clock
         bound = self._server.server_address
         self.url = f"http://{_bracketed(str(bound[0]))}:{bound[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="lora-watch-agent", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="lora-watch-agent", daemon=True)
 
     def __enter__(self) -> "Sidecar":
         self._thread.start()
@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _allowed(self) -> bool:
         if self.server.token is None:
             return True
-        sent = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        sent = self.headers.get("Authorization", "").encode("latin-1", "replace")  # as http.server decoded it
         return hmac.compare_digest(sent, b"Bearer " + self.server.token.encode())
 
     def _events(self, query: Mapping[str, str]) -> None:

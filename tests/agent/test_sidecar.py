@@ -1,0 +1,382 @@
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from agent.test_log import BOOT, line, reader, write
+from prometheus_client.parser import text_string_to_metric_families
+
+from lora_watch import names
+from lora_watch.agent.lines import API, WORKER, Header
+from lora_watch.agent.main import main, parser
+from lora_watch.agent.metrics import MAX_ADAPTERS, EnginePage, page
+from lora_watch.agent.sidecar import Logs, Sidecar
+from lora_watch.agent.state import State
+
+HOSTILE = 'a "b"\\\n</script>{}'
+STORY = [
+    ("start", {"role": "worker", "slots": 2, "cpu_capacity": 4, "model": "tiny"}),
+    (
+        "load",
+        {"tier": "cpu", "from_tier": "disk", "adapter": HOSTILE, "adapter_id": 1, "seconds": 0.2, "reason": "demand", "ok": True},
+    ),
+    (
+        "load",
+        {
+            "tier": "gpu",
+            "from_tier": "disk",
+            "adapter": HOSTILE,
+            "adapter_id": 1,
+            "slot": 0,
+            "seconds": 0.02,
+            "reason": "demand",
+            "ok": True,
+        },
+    ),
+    ("use", {"adapter": HOSTILE, "adapter_id": 1, "slot": 0, "lookup": "cold"}),
+    (
+        "load",
+        {
+            "tier": "gpu",
+            "from_tier": "cpu",
+            "adapter": "w",
+            "adapter_id": 2,
+            "slot": 1,
+            "seconds": 1,
+            "reason": "warmup",
+            "ok": True,
+        },
+    ),
+    ("pin", {"adapter": HOSTILE, "adapter_id": 1, "ok": True}),
+    ("steps", {"count": 9, "wall_seconds": 1.0, "execute_seconds": 0.5, "adapter_seconds": 0.25, "clock": "host"}),
+    (
+        "load",
+        {"tier": "cpu", "from_tier": "disk", "adapter": "b", "adapter_id": 3, "seconds": 0.1, "reason": "demand", "ok": False},
+    ),
+]
+
+
+def story():
+    return b"".join(line(seq, kind, **fields) for seq, (kind, fields) in enumerate(STORY, 1))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(tmp_path, {1: story()}, Header(issued=len(STORY), role=WORKER, started_at=5))
+    return tmp_path
+
+
+def serve(folder, *, alive=True, max_bytes=1 << 30, **options):
+    return Sidecar(Logs(folder, max_bytes, reader=reader(folder, alive=alive)), port=0, clock=lambda: 4242, **options)
+
+
+def get(sidecar, path, **headers):
+    host, port = sidecar.url.removeprefix("http://").split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
+
+
+def values(text, name):
+    return {
+        tuple(s.labels.values()): s.value
+        for f in text_string_to_metric_families(text.decode())
+        for s in f.samples
+        if s.name == name
+    }
+
+
+def test_events_without_a_boot_lists_the_processes_and_the_clock(folder):
+    with serve(folder) as sidecar:
+        answer = json.loads(get(sidecar, "/events")[2])
+    assert answer["now"] == 4242
+    assert answer["boots"] == [
+        {"boot": BOOT, "role": "worker", "first_seq": 1, "last_seq": 8, "alive": True, "started_at": 5, "engine": "0"}
+    ]
+
+
+def test_events_are_the_lines_of_the_log_with_their_position(folder):
+    with serve(folder) as sidecar:
+        status, headers, body = get(sidecar, f"/events?boot={BOOT}&after=3&limit=2")
+    assert (status, headers["X-Lora-Watch-Last-Seq"], headers["X-Lora-Watch-Now"]) == (200, "5", "4242")
+    assert headers["Content-Type"] == "application/x-ndjson"
+    assert body == b"".join(story().splitlines(keepends=True)[3:5])
+
+
+def test_kinds_filter_and_the_position_passes_over_the_rest(folder):
+    with serve(folder) as sidecar:
+        _, headers, body = get(sidecar, f"/events?boot={BOOT}&kinds=use,steps")
+    assert ([json.loads(text)["kind"] for text in body.splitlines()], headers["X-Lora-Watch-Last-Seq"]) == (["use", "steps"], "8")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "boot=../../etc/passwd",
+        f"boot={BOOT}&after=-1",
+        f"boot={BOOT}&after=1e3",
+        f"boot={BOOT}&after=%D9%A3",
+        f"boot={BOOT}&limit=0",
+        f"boot={BOOT}&limit=100001",
+        f"boot={BOOT}&after=" + "9" * 5000,
+        f"boot={BOOT}&boot={BOOT}",
+        f"boot={BOOT}&colour=red",
+        f"boot={BOOT}&kinds=,",
+        "after=3",
+        "&".join(f"a{i}=1" for i in range(50)),
+    ],
+)
+def test_a_parameter_that_makes_no_sense_is_refused_in_a_sentence(folder, query):
+    with serve(folder) as sidecar:
+        status, _, body = get(sidecar, f"/events?{query}")
+    assert status == 400
+    assert 10 < len(body) < 300
+
+
+def test_an_unknown_boot_is_empty_and_an_unknown_page_is_not_found(folder):
+    with serve(folder) as sidecar:
+        status, headers, body = get(sidecar, f"/events?boot={BOOT[:-1]}9&after=7")
+        assert (status, headers["X-Lora-Watch-Last-Seq"], body) == (200, "7", b"")
+        assert get(sidecar, "/nothing")[0] == 404
+
+
+def test_a_token_opens_everything_and_health_needs_none(folder):
+    with serve(folder, token="s3cret-é") as sidecar:
+        right = "Bearer s3cret-é".encode().decode("latin-1")
+        for path in ("/events", "/state", "/metrics"):
+            assert get(sidecar, path)[0] == 401
+            assert get(sidecar, path, Authorization="Bearer wrong")[0] == 401
+            assert get(sidecar, path, Authorization=right)[0] == 200
+        assert get(sidecar, "/healthz")[0] == 200
+
+
+def test_state_shows_slots_cache_pins_and_batch(folder):
+    with serve(folder) as sidecar:
+        state = json.loads(get(sidecar, "/state")[2])["boots"][BOOT]
+    assert state["gpu"] == [{"slot": 0, "adapter": HOSTILE, "adapter_id": 1, "loaded_at": 1003, "pinned": True}]
+    assert state["cpu"] == [{"adapter": HOSTILE, "adapter_id": 1, "pinned": True}]
+    assert state["in_batch"] == [{"adapter": HOSTILE, "adapter_id": 1}]
+    assert (state["slots"], state["cpu_capacity"], state["alive"]) == (2, 4, True)
+
+
+def test_metrics_count_what_happened_and_leave_warm_up_out(folder):
+    with serve(folder) as sidecar:
+        _, headers, body = get(sidecar, "/metrics")
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert values(body, names.AGENT_LOADS) == {("disk", "demand", "cpu"): 1, ("disk", "demand", "gpu"): 1}
+    assert values(body, names.AGENT_FAILED_LOADS) == {("disk", "demand", "cpu"): 1}
+    assert values(body, names.AGENT_USES) == {("cold",): 1}
+    assert values(body, names.AGENT_STEPS) == {(): 9}
+    assert values(body, names.AGENT_ADAPTER_SECONDS) == {("host",): 0.25}
+    assert values(body, names.AGENT_LOAD_SECONDS + "_sum") == {("disk", "cpu"): 0.2, ("disk", "gpu"): 0.02}
+
+
+def test_residents_are_republished_under_the_names_proposed_upstream(folder):
+    with serve(folder) as sidecar:
+        body = get(sidecar, "/metrics")[2]
+    families = {f.name: f for f in text_string_to_metric_families(body.decode())}
+    loaded = [
+        (s.labels["adapter_name"], s.labels["level"], s.labels["pinned"], s.value) for s in families[names.ADAPTER_LOADED].samples
+    ]
+    assert sorted(loaded) == [(HOSTILE, "cpu", "true", 1), (HOSTILE, "gpu", "true", 1)]
+    assert [s.value for s in families[names.MAX_GPU_ADAPTERS].samples] == [2]
+    assert [s.value for s in families[names.GPU_ADAPTERS].samples] == [1]
+    counts = {s.labels["transition"]: s.value for s in families[names.LOAD_SECONDS].samples if s.name.endswith("_count")}
+    assert counts == {"load": 1, "activate": 1}
+
+
+def test_an_evicted_adapter_has_no_series(folder):
+    evicted = line(9, "evict", tier="gpu", adapter=HOSTILE, adapter_id=1, slot=0, reason="lru")
+    with serve(folder) as sidecar:
+        get(sidecar, "/metrics")
+        write(folder, {1: story() + evicted})
+        body = get(sidecar, "/metrics")[2]
+    assert [key[3] for key in values(body, names.ADAPTER_LOADED)] == ["cpu"] or len(values(body, names.ADAPTER_LOADED)) == 1
+    assert values(body, names.AGENT_EVICTIONS) == {("lru", "gpu"): 1}
+
+
+def test_a_dead_engine_has_no_residents_and_keeps_its_counters(folder):
+    with serve(folder, alive=False) as sidecar:
+        body = get(sidecar, "/metrics")[2]
+    assert values(body, names.ADAPTER_LOADED) == {}
+    assert values(body, names.AGENT_USES) == {("cold",): 1}
+
+
+def test_a_sidecar_started_again_says_the_same(folder):
+    with serve(folder, alive=False) as first:
+        get(first, "/state")
+        before = [get(first, path)[2] for path in ("/state", "/metrics")]
+    with serve(folder, alive=False) as second:
+        assert [get(second, path)[2] for path in ("/state", "/metrics")] == before
+
+
+def test_counters_that_begin_late_say_since_when(tmp_path):
+    snapshot = line(
+        50, "snapshot", role="worker", gpu=[[0, "a", 1, 7]], cpu=[["a", 1]], pinned=[], slots=2, cpu_capacity=4, part=1, parts=1
+    )
+    write(tmp_path, {50: snapshot}, Header(issued=50, role=WORKER))
+    with serve(tmp_path) as sidecar:
+        state = json.loads(get(sidecar, "/state")[2])["boots"][BOOT]
+    assert (state["counters"]["complete"], state["counters"]["since"], state["counters"]["lost"]) == (False, 1050, {"cap": 49})
+    assert [row["adapter"] for row in state["gpu"]] == ["a"]
+
+
+def test_a_record_that_makes_no_sense_is_counted_and_the_next_is_read(tmp_path):
+    bad = line(1, "load", tier="gpu", adapter_id=["a"], ok=True) + line(2, "snapshot", gpu=7) + line(3, "steps", count="many")
+    write(tmp_path, {1: bad + line(4, "use", adapter_id=1, lookup="hot")}, Header(issued=4, role=WORKER))
+    with serve(tmp_path) as sidecar:
+        state = json.loads(get(sidecar, "/state")[2])["boots"][BOOT]
+    assert (state["counters"]["unreadable"], state["counters"]["uses"]) == (3, {"hot": 1})
+
+
+def test_the_registry_is_what_was_accepted_and_not_withdrawn(tmp_path):
+    records = [
+        ("start", {"role": "api"}),
+        ("register", {"adapter": "a", "adapter_id": 1, "path": "/a", "ok": True}),
+        ("register", {"adapter": "b", "adapter_id": 2, "path": "/b", "ok": True}),
+        ("register", {"adapter": "c", "adapter_id": None, "path": "/c", "ok": False}),
+        ("unregister", {"adapter": "a", "adapter_id": 1, "ok": True}),
+    ]
+    write(
+        tmp_path,
+        {1: b"".join(line(i, kind, **fields) for i, (kind, fields) in enumerate(records, 1))},
+        Header(issued=5, role=API),
+    )
+    with serve(tmp_path) as sidecar:
+        state = json.loads(get(sidecar, "/state")[2])["boots"][BOOT]
+    assert (state["role"], state["registered"]) == ("api", [{"adapter": "b", "adapter_id": 2, "path": "/b"}])
+
+
+def test_adapters_past_the_cap_are_one_series():
+    state = State(role="worker", model="m")
+    for i in range(MAX_ADAPTERS + 5):
+        state.cpu[i] = f"a{i:05d}"
+    loaded = values(page({"x": state}, 0), names.ADAPTER_LOADED)
+    assert len(loaded) == MAX_ADAPTERS + 1
+    assert [value for key, value in loaded.items() if "other" in key] == [5]
+
+
+class Engine(BaseHTTPRequestHandler):
+    """An engine's metrics page."""
+
+    text = b""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.text)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def engine_page():
+    """Serves what it is called with, on a port of its own; gives the address."""
+    servers = []
+
+    def start(text):
+        server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Engine,), {"text": text}))
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}/metrics"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_engines_page_is_merged_as_it_came_and_no_type_stands_twice(folder, engine_page):
+    theirs = (
+        f"# HELP {names.ADAPTER_LOADED} Theirs.\n# TYPE {names.ADAPTER_LOADED} gauge\n{names.ADAPTER_LOADED} 7.0\nx 1.0".encode()
+    )
+    with serve(folder, engine=EnginePage(engine_page(theirs))) as sidecar:
+        body = get(sidecar, "/metrics")[2]
+    assert body.endswith(theirs + b"\n")
+    types = re.findall(rb"^# TYPE (\S+)", body, re.MULTILINE)
+    assert len(types) == len(set(types))
+    assert values(body, names.ADAPTER_LOADED) == {(): 7}
+    assert values(body, names.AGENT_ENGINE_UP) == {(): 1}
+
+
+def test_an_engine_that_is_down_is_said_and_ours_is_served(folder):
+    with serve(folder, engine=EnginePage("http://127.0.0.1:9/metrics")) as sidecar:
+        body = get(sidecar, "/metrics")[2]
+    assert values(body, names.AGENT_ENGINE_UP) == {(): 0}
+    assert values(body, names.AGENT_STEPS) == {(): 9}
+
+
+def test_an_engine_page_past_the_limit_is_not_passed_on(folder, engine_page):
+    with serve(folder, engine=EnginePage(engine_page(b"x 1\n" * 100), max_bytes=100)) as sidecar:
+        assert values(get(sidecar, "/metrics")[2], names.AGENT_ENGINE_UP) == {(): 0}
+
+
+def test_pruning_counts_first_and_keeps_to_the_cap(folder):
+    write(folder, {9: line(9, "use", lookup="hot", adapter_id=1)}, Header(issued=9, role=WORKER))
+    os.utime(folder / f"{BOOT}.000000000001.jsonl", (1, 1))
+    logs = Logs(folder, 300, reader=reader(folder))
+    assert logs.prune() > 0
+    assert [path.name for path in folder.glob("*.jsonl")] == [f"{BOOT}.000000000009.jsonl"]
+    assert logs.states()[BOOT].uses == {"cold": 1, "hot": 1}
+
+
+def test_many_clients_at_once_get_whole_answers(folder):
+    with serve(folder) as sidecar:
+        answers = []
+        threads = [threading.Thread(target=lambda: answers.append(get(sidecar, f"/events?boot={BOOT}")[2])) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == [story()] * 20
+
+
+def test_the_command_prints_its_address_serves_and_ends_in_good_order(folder, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    command = [sys.executable, "-m", "lora_watch.agent.main", "--log-dir", folder, "--port", "0", "--token-file", token]
+    with subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    ) as process:
+        first = process.stdout.readline()
+        url = re.fullmatch(r"agent     (http://127\.0\.0\.1:\d+)\n", first)[1]
+        host, port = url.removeprefix("http://").split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        connection.request("GET", "/events", headers={"Authorization": "Bearer s3cret"})
+        assert connection.getresponse().status == 200
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, "s3cret" in err) == (0, "", False)
+
+
+def test_a_token_file_that_is_missing_or_empty_is_an_error(tmp_path, capsys):
+    assert main(["--token-file", str(tmp_path / "none")]) == 1
+    (tmp_path / "empty").write_text(" \n")
+    assert main(["--token-file", str(tmp_path / "empty")]) == 1
+    assert "empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--port", "x"], ["--max-bytes", "0"], ["--engine-metrics", "ftp://x"], ["--colour"]])
+def test_a_wrong_flag_is_refused(flags, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(flags)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err
+
+
+def test_the_environment_gives_the_defaults():
+    options = parser({"LORA_WATCH_LOG_DIR": "/x", "LORA_WATCH_AGENT_PORT": "1", "LORA_WATCH_LOG_MAX_BYTES": "5"}).parse_args([])
+    assert (str(options.log_dir), options.port, options.max_bytes, options.host) == ("/x", 1, 5, "127.0.0.1")
