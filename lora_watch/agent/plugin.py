@@ -18,6 +18,7 @@ from lora_watch.agent.hooks import WorkerHooks
 from lora_watch.agent.lines import MAX_NAME, clip
 from lora_watch.agent.recorder import Place, Recorder
 from lora_watch.agent.server_hooks import ServerHooks
+from lora_watch.agent.timing import cuda_events
 
 Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 Hooks = Mapping[str, Sequence[tuple[str, str, Around]]]
@@ -191,5 +192,5 @@ def describe(manager: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> di
         "vllm": engine_version(),
         "model": None if name is None else clip(str(name), MAX_NAME // 2),
         "pid": os.getpid(),
-        "clock": "host",
+        "clock": "host" if cuda_events() is None else "cuda",
     }
