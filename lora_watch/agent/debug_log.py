@@ -16,6 +16,8 @@ A load in place of a registered name that is not in the CPU cache looks like any
 cache; followed by ``Activating``: the slot that is being filled. The same id twice in a row left both tiers, the slot first:
 the CPU cache's own eviction logs itself before it empties the slot, but is done after it.
 
+A removal that has nothing close behind it, or comes while the CPU cache has room, was an operator's: reason ``explicit``.
+
 **Which name an id has.** Ids are given in order of registration, a failed load consumes one, and no line holds both. A name
 accepted by the API server belongs to the oldest id that was activated for the first time and has no name yet; a name that is
 registered already was reloaded in place and keeps its id; a name withdrawn and registered again gets a new id while the old
@@ -38,7 +40,10 @@ from lora_watch.agent.debug_lines import Line, has_header, parse
 Record = dict[str, Any]
 
 HOLD = 5_000_000
-"""µs of log time that a record waits for the name of its id, and a removal for the line that says its tier."""
+"""µs of log time that a record waits for the name of its id."""
+ADJACENT = 250_000
+"""µs between a removal and the line it makes room for, at most: in the engine a few instructions lie between them, but the
+process may be out of the processor. An operator's removal is an API call of its own. In plain text, dated to the second: one."""
 SNAPSHOT_EVERY = 20_000
 """Records of a boot between two snapshots, so that the state is known where a log has lost its beginning."""
 WARMUP_HOLD = 600_000_000
@@ -152,8 +157,7 @@ class Converter:
             self._activating(worker, line.at, int(match[1]), int(match[2]))
         elif match := _REMOVING.fullmatch(line.message):
             worker = self._worker(line, out, None)
-            if worker.removals and line.at - worker.removals[-1][0] > HOLD:
-                self._settle(worker, None, None)
+            self._settle_old(worker, line.at)
             worker.removals.append((line.at, int(match[1])))
 
     def _worker(self, line: Line, out: list[Record], adding: int | None) -> _Worker:
@@ -179,8 +183,7 @@ class Converter:
         self._server = _Server(self._server.slots, self._server.cpu_capacity)
 
     def _adding(self, worker: _Worker, at: int, adapter_id: int) -> None:
-        if worker.removals and at - worker.removals[-1][0] > HOLD:
-            self._settle(worker, None, None)
+        self._settle_old(worker, at)
         in_place = any(removed == adapter_id for _, removed in worker.removals)
         self._settle(worker, adapter_id, None)
         if adapter_id in worker.cpu:
@@ -193,6 +196,7 @@ class Converter:
         self._load(worker, at, adapter_id, tier="cpu", from_tier="disk")
 
     def _activating(self, worker: _Worker, at: int, adapter_id: int, slot: int) -> None:
+        self._settle_old(worker, at)
         self._settle(worker, None, slot)
         if (worker.whole and adapter_id not in worker.cpu) or slot in worker.gpu or adapter_id in worker.gpu.values():
             self._gap(worker, at)
@@ -216,6 +220,13 @@ class Converter:
             server.highest = adapter_id
             server.unnamed[adapter_id] = at + (HOLD if server.names or not worker.whole else WARMUP_HOLD)
 
+    def _settle_old(self, worker: _Worker, at: int) -> None:
+        """Removals that lie too far back to have made room for what comes now were an operator's."""
+        if worker.removals:
+            whole_seconds = at % 1_000_000 == 0 and worker.removals[-1][0] % 1_000_000 == 0
+            if at - worker.removals[-1][0] > (1_000_000 if whole_seconds else ADJACENT):
+                self._settle(worker, None, None)
+
     def _settle(self, worker: _Worker, adding: int | None, slot: int | None) -> None:
         """Say what the removals held so far were about, now that the line after them is known (None: none followed)."""
         removals, worker.removals = worker.removals, []
@@ -227,18 +238,25 @@ class Converter:
             last = i + 1 == len(removals)
             if twice:
                 tiers = ("gpu", "cpu")
-                reason = "explicit" if adding is None else "inplace" if adding == adapter_id else "lru"
+                reason = self._why(worker, adapter_id, adding)
             elif slot is not None and last and worker.gpu.get(slot, adapter_id) == adapter_id:
                 tiers, reason = ("gpu",), "lru"
             else:
-                tiers = ("cpu",)
-                reason = "explicit" if adding is None else "inplace" if adding == adapter_id else "lru"
+                tiers, reason = ("cpu",), self._why(worker, adapter_id, adding)
             dummy = reason == "explicit" and adapter_id in self._server.unnamed and not self._server.names
             for tier, (when, _) in zip(tiers, removals[i:], strict=False):
                 self._evict(worker, when, adapter_id, tier, "warmup" if dummy else reason)
             if dummy:
                 self._dismiss(worker, adapter_id)
             i += len(tiers)
+
+    def _why(self, worker: _Worker, adapter_id: int, adding: int | None) -> str:
+        """Why an adapter left the CPU cache ahead of ``adding``: the cache makes room only where it is full."""
+        if adding == adapter_id:
+            return "inplace"
+        capacity = self._server.cpu_capacity
+        full = capacity is None or not worker.whole or len(worker.cpu) >= capacity
+        return "lru" if adding is not None and full else "explicit"
 
     def _evict(self, worker: _Worker, at: int, adapter_id: int, tier: str, reason: str) -> None:
         record: Record = {"kind": "evict", "tier": tier, "adapter": None, "adapter_id": adapter_id}

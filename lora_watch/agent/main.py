@@ -1,11 +1,13 @@
 """The console script ``lora-watch-agent``: the sidecar beside an engine."""
 
 import argparse
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -53,12 +55,27 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     parse.add_argument(
         "--token-file", type=Path, default=environment.get("LORA_WATCH_AGENT_TOKEN_FILE"), help="(LORA_WATCH_AGENT_TOKEN_FILE)"
     )
+    parse.add_argument(
+        "--vllm-log",
+        type=Path,
+        default=environment.get("LORA_WATCH_VLLM_LOG") or None,
+        metavar="FILE",
+        help="for an engine without the plug-in: follow its log and serve what it says of adapters (LORA_WATCH_VLLM_LOG)",
+    )
+    parse.add_argument(
+        "--print-logging-config",
+        action="store_true",
+        help="print the logging configuration that writes such a log, for VLLM_LOGGING_CONFIG_PATH, and end",
+    )
     return parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; 0 then, 1 where the server could not start, 2 for a wrong flag."""
     options = parser(os.environ).parse_args(arguments)
+    if options.print_logging_config:
+        print(Path(__file__).with_name("vllm-logging.json").read_text(encoding="utf-8"), end="")  # noqa: T201
+        return 0
     from lora_watch.agent.metrics import EnginePage  # after the flags: --help needs no prometheus_client
     from lora_watch.agent.sidecar import Logs, Sidecar
 
@@ -86,12 +103,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"can't listen on {options.host}:{options.port}: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    with sidecar:
+    with _following(options.vllm_log, options.log_dir), sidecar:
         print(f"agent     {sidecar.url}", flush=True)  # noqa: T201
         while not stopped.is_set():
             logs.prune()
             stopped.wait(PRUNE_SECONDS)
     return 0
+
+
+@contextlib.contextmanager
+def _following(log: Path | None, directory: Path) -> Iterator[None]:
+    """
+    Follow ``log``, if any, in a process of its own, which has caught up when this returns and ends with us.
+
+    Until it has, a boot it wrote before looks like that of a process that died.
+    """
+    if log is None:
+        yield
+        return
+    command = [sys.executable, "-m", "lora_watch.agent.follow", str(log), str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
+        try:
+            if child.stdout is not None and child.stdout.readline() != b"ready\n":
+                print(f"the log {log} can't be followed into {directory}", file=sys.stderr)  # noqa: T201
+            yield
+        finally:
+            child.terminate()
 
 
 def _positive(text: str) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lora_watch.agent.debug_lines import parse
@@ -115,6 +115,20 @@ def test_a_removal_long_before_the_next_line_is_not_made_for_it():
     log = Log().registered(1, "a", 0).registered(2, "b", 1)
     log.worker("Removing adapter int id: 1").worker("Removing adapter int id: 1").pause(60).registered(3, "c", 0)
     assert moves(log)[4:6] == ["evict gpu a 0 explicit", "evict cpu a explicit"]
+
+
+def test_a_removal_while_the_cpu_cache_has_room_is_not_made_for_the_load_behind_it():
+    log = Log().api("non-default args: {'enable_lora': True, 'max_loras': 2, 'max_cpu_loras': 3}")
+    log.registered(1, "a", 0).registered(2, "b", 1)
+    log.worker("Removing adapter int id: 1").worker("Removing adapter int id: 1").registered(3, "c", 0)
+    assert moves(log)[4:6] == ["evict gpu a 0 explicit", "evict cpu a explicit"]
+
+
+def test_in_plain_text_a_removal_up_to_a_second_before_may_have_made_room():
+    line = "(Worker pid=7) DEBUG 11-30 08:20:{} [lora/model_manager.py:1] {}"
+    said = [(10, "Adding lora. Model id: 1, int id: 1"), (10, "Activating LoRA. int id: 1, slot index: 0")]
+    said += [(20, "Removing adapter int id: 1"), (20, "Removing adapter int id: 1"), (21, "Adding lora. Model id: 2, int id: 2")]
+    assert moves(line.format(*pair) for pair in said)[2:4] == ["evict gpu id:1 0 lru", "evict cpu id:1 lru"]
 
 
 def test_an_explicit_removal_just_before_a_warm_load_is_told_apart_from_the_eviction():
@@ -348,6 +362,7 @@ MESSAGES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(MESSAGES, st.sampled_from([0.0, 1.0, 100.0]))))
 def test_any_lines_give_sound_records(said):
     log = Log()
@@ -364,6 +379,7 @@ def test_any_lines_give_sound_records(said):
         assert mine[0]["kind"] == "start"
 
 
+@settings(deadline=None)
 @given(st.text(), st.text(alphabet="\n\r'\"\\,{}() abcLoaded", max_size=40))
 def test_any_text_is_read_without_an_error(line, name):
     converter = Converter(now=NOW)

@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lora_watch.agent.debug_log import Converter, convert
@@ -203,7 +204,8 @@ def test_the_command_says_ready_and_ends_at_sigterm(log, events):
         assert child.wait(30) == 0
 
 
-@given(st.lists(st.binary(max_size=30), max_size=20), st.integers(1, 50))
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.binary(max_size=20), max_size=10), st.integers(3, 50))
 def test_a_tail_gives_each_whole_line_once_however_the_bytes_arrive(tmp_path_factory, parts, step):
     path = tmp_path_factory.mktemp("tail") / "log"
     whole = b"".join(part.replace(b"\n", b"") + b"\n" for part in parts)
@@ -221,3 +223,54 @@ def test_a_line_beyond_a_mebibyte_is_passed_over_without_harm(tmp_path):
     tail = Tail(path)
     assert list(tail.lines()) == ["before", "after"]
     tail.close()
+
+
+def ask(url: str, path: str) -> bytes:
+    """The body of a page."""
+    with urllib.request.urlopen(url + path, timeout=30) as answer:
+        body: bytes = answer.read()
+    return body
+
+
+def test_the_sidecar_serves_what_a_vllm_log_says(log, events):
+    log.write_bytes(CAPTURE.read_bytes())
+    command = [sys.executable, "-m", "lora_watch.agent.main", "--vllm-log", log, "--log-dir", events, "--port", "0"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    with child.stdout:
+        url = child.stdout.readline().split()[-1]
+        boots = {boot["role"]: boot for boot in json.loads(ask(url, "/events"))["boots"]}
+        lines = ask(url, f"/events?boot={boots['worker']['boot']}&after=0&kinds=load,evict").splitlines()
+        page = ask(url, "/metrics").decode()
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(30) == 0
+    assert [boot["alive"] for boot in boots.values()] == [True, True]
+    moves = [r for r in convert(CAPTURE.read_text().splitlines(), now=NOW) if r["kind"] in ("load", "evict")]
+    assert [json.loads(line) for line in lines] == moves
+    assert 'adapter_name="adapter-a"' in page
+
+
+def test_the_shipped_logging_configuration_is_printed_and_writes_what_is_read(tmp_path):
+    code = (
+        "import json, logging, logging.config, sys\n"
+        "config = json.loads(sys.stdin.read())\n"
+        "config['handlers']['lora_watch']['filename'] = sys.argv[1]\n"
+        # the JSON formatter is a dependency of vLLM, not of ours
+        "config['formatters']['lora_watch'] = {'format': '%(levelname)s %(name)s %(message)s'}\n"
+        "logging.config.dictConfig(config)\n"
+        "logging.getLogger('vllm.lora.model_manager').debug('seen')\n"
+        "logging.getLogger('vllm.entrypoints.openai.models.serving').info('seen')\n"
+        "logging.getLogger('vllm.v1.engine').info('not for the file')\n"
+    )
+    log = tmp_path / "lora.jsonl"
+    printed = subprocess.run(
+        [sys.executable, "-m", "lora_watch.agent.main", "--print-logging-config"], capture_output=True, check=True
+    )
+    console = subprocess.run(
+        [sys.executable, "-c", code, log], input=printed.stdout, capture_output=True, check=True
+    ).stdout.decode()
+    assert log.read_text().splitlines() == [
+        "DEBUG vllm.lora.model_manager seen",
+        "INFO vllm.entrypoints.openai.models.serving seen",
+    ]
+    assert [line.rsplit("] ", 1)[1] for line in console.splitlines()] == ["seen", "not for the file"]

@@ -42,7 +42,7 @@ def adapter(model: LlamaForCausalLM, rank: int, seed: int) -> dict[str, torch.Te
     for name, module in model.model.named_modules():
         if isinstance(module, torch.nn.Linear):
             for part, shape in (("A", (rank, module.in_features)), ("B", (module.out_features, rank))):
-                values = torch.randn(*shape, generator=random) * 0.05
+                values = torch.randn(*shape, generator=random) * 0.1
                 weights[f"base_model.model.model.{name}.lora_{part}.weight"] = values.to(torch.bfloat16)
     return weights
 

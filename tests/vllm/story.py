@@ -139,7 +139,7 @@ async def first_server(story: Story, port: int, sidecar: Sidecar, adapters: Path
     async def watch() -> None:
         while True:
             story.busy.append(await sidecar.sample(None))
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1)  # the sidecar shares the processors with what is timed
 
     async def load(label: str, name: str, path: Path, *, expect_id: int | None = None, inplace: bool = False) -> None:
         body = {"lora_name": name, "lora_path": str(path), "load_inplace": inplace}
@@ -192,6 +192,7 @@ async def first_server(story: Story, port: int, sidecar: Sidecar, adapters: Path
     await load("calm again", "adapter-04", adapters / "adapter-04", expect_id=20)
     await call(port, "/collective_rpc", {"method": "remove_lora", "args": [20]})
     await quiet("after explicit removal")
+    await asyncio.sleep(2)  # plain text is dated to the second: what follows at once might be taken for the removal's reason
     await traffic.bursts(ADAPTERS, count=4, size=12)
     await quiet("at the end")
 

@@ -15,7 +15,7 @@ ENVIRONMENT = {
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
     "VLLM_SERVER_DEV_MODE": "1",  # /collective_rpc: the engine's own account of what it holds
     "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_NUM_OF_RESERVED_CPU": "1",  # for the API server and the client, or the worker's spinning threads delay what they see
+    "VLLM_CPU_NUM_OF_RESERVED_CPU": "1",  # for the API server and the client, whose clocks are compared
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -23,6 +23,7 @@ ENVIRONMENT = {
 }
 SLOTS, CPU_PLACES = 2, 4
 FLAGS = ("--served-model-name", "tiny", "--host", "127.0.0.1", "--dtype", "bfloat16", "--max-model-len", "1024", "--seed", "0")
+STOP_FLAGS = ("--shutdown-timeout", "20")  # vLLM's default is 0: its own stop kills a worker that is not gone at once
 LORA_FLAGS = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", str(SLOTS), "--max-cpu-loras", str(CPU_PLACES))
 START_SECONDS = 240
 
@@ -74,7 +75,7 @@ def serve(venv: Path, model: Path, port: int, log: Path, environment: Mapping[st
     static = ("--lora-modules", *(f"{name}={path}" for name, path in modules.items())) if modules else ()
     command = [venv / "bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--port", str(port)]
     environment = {**ENVIRONMENT, "VLLM_CACHE_ROOT": str(model.parent / "cache"), **environment}
-    server = spawn([*command, *FLAGS, *LORA_FLAGS, "--max-num-seqs", "8", *static], log, environment)
+    server = spawn([*command, *FLAGS, *STOP_FLAGS, *LORA_FLAGS, "--max-num-seqs", "8", *static], log, environment)
     try:
         await_answer(server, f"http://127.0.0.1:{port}/health", START_SECONDS)
     except RuntimeError:
