@@ -243,11 +243,19 @@ class LogReader:
         last_seq = last["seq"] if last is not None else 0
         if not alive:
             last_seq = _end_of(header, last)
-        role = "worker" if header.role & WORKER else "api" if header.role & API else str((last or {}).get("role", "worker"))
+        role = "worker" if header.role & WORKER else "api" if header.role & API else self._role(boot, segments)
         started_at = header.started_at or (last["at"] if last is not None else 0)
         first_seq = segments[0].first if segments else last_seq + 1
         engine = str(last.get("engine", header.engine)) if last is not None else str(header.engine)
         return Boot(boot, role, first_seq, last_seq, alive, started_at, engine)
+
+    def _role(self, boot: str, segments: list[_Segment]) -> str:
+        """What a log without a header says of its writer: the role of its first record, "" where that is no `start`."""
+        for segment in segments[:1]:
+            with contextlib.suppress(FileNotFoundError):
+                for line, _ in _lines(segment.path, 0):
+                    return str((parse(line, boot) or {}).get("role", ""))
+        return ""
 
     def _last(self, boot: str, segments: list[_Segment]) -> dict[str, Any] | None:
         """The last whole record, looked for from the end in growing pieces."""
