@@ -237,6 +237,8 @@ def _event_rows(
             problems.append(f"record {seq} ({printable(record['kind'])}) was left out: {fault}")
             yield _lost_row(origin, seq, next_time[seq], 1, "garbage")
         elif record["kind"] != "request":
+            if record["kind"] == "lost" and record.get("count"):
+                problems.append(f"{record['count']} records were lost: {printable(str(record.get('reason')))}")
             yield _event_row(origin, record)
         previous = seq
     if missing := _undeclared(previous + 1, end, declared):

@@ -149,7 +149,15 @@ def test_a_slow_answer_tells_no_offset(serve):
 # --- from a disk ---------------------------------------------------------------------------------------------------------------
 
 
-def segment(folder, records, boot="b1") -> None:
+BOOT = "0b0e4a11-2222-4333-8444-555555555555"
+STREAM = f"agent/c/pod-0/{BOOT}"
+
+
+def logged(seq: int, kind: str = "evict", **fields) -> dict:
+    return record(seq, kind, BOOT, **fields)
+
+
+def segment(folder, records, boot=BOOT) -> None:
     (folder / f"{boot}.{records[0]['seq']:012d}.jsonl").write_bytes(b"".join(map(to_line, records)))
 
 
@@ -158,49 +166,49 @@ def from_disk(path, table=ADAPTER_EVENTS, **options) -> AgentLogFiles:
 
 
 def test_segments_are_read_in_the_order_of_their_first_seq(tmp_path):
-    segment(tmp_path, [record(3), record(4)])
-    segment(tmp_path, [record(1), record(2)])
+    segment(tmp_path, [logged(3), logged(4)])
+    segment(tmp_path, [logged(1), logged(2)])
     batch = from_disk(tmp_path).read({}, NOW)
-    assert (batch.rows["seq"].to_list(), batch.positions, batch.problems) == ([1, 2, 3, 4], {"agent/c/pod-0/b1": 4}, ())
-    assert from_disk(tmp_path).read({"agent/c/pod-0/b1": 3}, NOW).rows["seq"].to_list() == [4]
+    assert (batch.rows["seq"].to_list(), batch.positions, batch.problems) == ([1, 2, 3, 4], {STREAM: 4}, ())
+    assert from_disk(tmp_path).read({STREAM: 3}, NOW).rows["seq"].to_list() == [4]
 
 
 def test_segments_deleted_by_the_cap_are_a_lost_row(tmp_path):
-    segment(tmp_path, [record(11)])
-    rows = from_disk(tmp_path).read({"agent/c/pod-0/b1": 4}, NOW).rows
+    segment(tmp_path, [logged(11)])
+    rows = from_disk(tmp_path).read({STREAM: 4}, NOW).rows
     assert rows.select("seq", "kind", "count").rows() == [(10, "lost", 6), (11, "evict", None)]
 
 
 def test_a_torn_last_line_waits_until_it_is_whole(tmp_path):
-    file = tmp_path / "b1.000000000001.jsonl"
-    whole = to_line(record(1)) + to_line(record(2))
+    file = tmp_path / f"{BOOT}.000000000001.jsonl"
+    whole = to_line(logged(1)) + to_line(logged(2))
     file.write_bytes(whole[:-9])
     first = from_disk(tmp_path).read({}, NOW)
-    assert (first.positions, first.problems) == ({"agent/c/pod-0/b1": 1}, ())
+    assert (first.positions, first.problems) == ({STREAM: 1}, ())
     file.write_bytes(whole)
     assert from_disk(tmp_path).read(first.positions, NOW).rows["seq"].to_list() == [2]
 
 
 def test_a_line_beyond_the_limit_is_garbage_and_not_held(tmp_path):
-    file = tmp_path / "b1.000000000001.jsonl"
-    file.write_bytes(to_line(record(1)) + b"x" * 300_000 + b"\n" + to_line(record(3)))
+    file = tmp_path / f"{BOOT}.000000000001.jsonl"
+    file.write_bytes(to_line(logged(1)) + b"x" * 300_000 + b"\n" + to_line(logged(3)))
     batch = from_disk(tmp_path).read({}, NOW)
     assert batch.rows.select("seq", "kind", "reason").rows() == [(1, "evict", None), (2, "lost", "garbage"), (3, "evict", None)]
-    assert "1 lines are no records" in batch.problems[0]
+    assert "1 records were lost: 'garbage'" in batch.problems[0]
 
 
 def test_a_file_of_any_name_is_a_log_of_the_boot_it_speaks_of(tmp_path):
-    (tmp_path / "events.jsonl").write_bytes(b"garbage\n" + to_line(record(1)) + to_line(record(2, "request", finished=NOW)))
-    assert from_disk(tmp_path / "events.jsonl").read({}, NOW).positions == {"agent/c/pod-0/b1": 2}
+    (tmp_path / "events.jsonl").write_bytes(b"garbage\n" + to_line(logged(1)) + to_line(logged(2, "request", finished=NOW)))
+    assert from_disk(tmp_path / "events.jsonl").read({}, NOW).positions == {STREAM: 2}
     assert from_disk(tmp_path / "events.jsonl", REQUESTS).read({}, NOW).rows["seq"].to_list() == [2]
 
 
 def test_a_bounded_part_is_read_at_a_time_from_a_disk_too(tmp_path):
-    segment(tmp_path, [record(seq) for seq in range(1, 8)])
+    segment(tmp_path, [logged(seq) for seq in range(1, 8)])
     positions: dict[str, int] = {}
     for expected in (3, 6, 7):
         positions |= from_disk(tmp_path, records_per_stream=3).read(positions, NOW).positions
-        assert positions == {"agent/c/pod-0/b1": expected}
+        assert positions == {STREAM: expected}
 
 
 def test_a_folder_that_is_not_there_is_unavailable(tmp_path):
@@ -208,14 +216,16 @@ def test_a_folder_that_is_not_there_is_unavailable(tmp_path):
         from_disk(tmp_path / "nothing").read({}, NOW)
 
 
-def header(folder, issued: int, unfinished: int) -> None:
-    (folder / "b1.head").write_bytes(struct.pack("<8Q", 1, 1, issued, unfinished, 1, 0, 0, 0))
+def header(folder, issued: int, unfinished: int, stopped: int = 0) -> None:
+    (folder / f"{BOOT}.head").write_bytes(
+        struct.pack("<8Q", int.from_bytes(b"lorawtch", "little"), 1, issued, unfinished, 1, 0, 0, stopped)
+    )
     for file in folder.iterdir():
         os.utime(file, (NOW / SECOND - 3600,) * 2)
 
 
 def test_a_killed_writer_is_told_once_with_what_it_could_not_write(tmp_path):
-    segment(tmp_path, [record(1), record(2)])
+    segment(tmp_path, [logged(1), logged(2)])
     header(tmp_path, issued=4, unfinished=1)
     batch = from_disk(tmp_path).read({}, NOW)
     assert batch.rows.select("seq", "kind", "count", "reason").rows()[-1] == (5, "lost", 3, "killed")
@@ -224,31 +234,31 @@ def test_a_killed_writer_is_told_once_with_what_it_could_not_write(tmp_path):
 
 
 def test_a_writer_killed_after_all_was_read_is_told_too(tmp_path):
-    segment(tmp_path, [record(1), record(2)])
+    segment(tmp_path, [logged(1), logged(2)])
     header(tmp_path, issued=2, unfinished=0)
-    batch = from_disk(tmp_path).read({"agent/c/pod-0/b1": 2}, NOW)
+    batch = from_disk(tmp_path).read({STREAM: 2}, NOW)
     assert batch.rows.select("seq", "kind", "count", "reason").rows() == [(3, "lost", 0, "killed")]
 
 
 def test_a_log_that_ended_in_good_order_lost_nothing(tmp_path):
-    segment(tmp_path, [record(1), record(2, "stop")])
-    header(tmp_path, issued=2, unfinished=0)
+    segment(tmp_path, [logged(1), logged(2, "stop")])
+    header(tmp_path, issued=2, unfinished=0, stopped=1)
     assert from_disk(tmp_path).read({}, NOW).rows["kind"].to_list() == ["evict", "stop"]
 
 
 def test_a_log_that_was_written_to_lately_is_not_taken_for_dead(tmp_path):
-    segment(tmp_path, [record(1)])
+    segment(tmp_path, [logged(1)])
     header(tmp_path, issued=9, unfinished=0)
     assert from_disk(tmp_path).read({}, NOW - 3600 * SECOND + MINUTE).rows["kind"].to_list() == ["evict"]
 
 
 def test_a_writer_that_holds_its_lock_is_alive(tmp_path):
-    segment(tmp_path, [record(1)])
+    segment(tmp_path, [logged(1)])
     header(tmp_path, issued=9, unfinished=0)
     code = (
         "import fcntl,sys; f=open(sys.argv[1],'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "b1.head")]
+    command = [sys.executable, "-c", code, str(tmp_path / f"{BOOT}.head")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdout.readline() == b"held\n"
         assert from_disk(tmp_path).read({}, NOW).rows["kind"].to_list() == ["evict"]

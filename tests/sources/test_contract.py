@@ -29,7 +29,7 @@ def system(request) -> Reply:
     if request.path == "/metrics":
         return Reply((DATA / "vllm-0.32.0-two-in-flight.prom").read_bytes())
     if request.path == "/api/v1/query":
-        series = {"metric": {"pod": "pod-0"}, "values": [[NOW / SECOND - 10, str(NOW / SECOND - 11)]]}
+        series = {"metric": {"pod": "pod-0", "max_lora": "2"}, "values": [[NOW / SECOND - 10, str(NOW / SECOND - 11)]]}
         return Reply(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}).encode())
     if "boot" not in request.query:
         return Reply(json.dumps({"now": NOW, "boots": [{"boot": "b", "role": "api", "last_seq": 4}]}).encode())
@@ -81,7 +81,9 @@ every = pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.nam
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "b.000000000001.jsonl").write_text("".join(json.dumps(item) + "\n" for item in LOG))
+    boot = "0b0e4a11-2222-4333-8444-555555555555"
+    lines = [json.dumps({**item, "boot": boot}, separators=(",", ":")) + "\n" for item in LOG]
+    (tmp_path / f"{boot}.000000000001.jsonl").write_text("".join(lines))
     return tmp_path
 
 

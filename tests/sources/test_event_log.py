@@ -84,7 +84,7 @@ def test_a_gap_becomes_a_lost_row_with_the_last_seq_it_stands_for():
 def test_a_gap_that_the_writer_declared_is_not_counted_again():
     rows, taken = read(line(1), line(4, "lost", count=3, first=2, last=4, reason="disk"), line(5))
     assert told(rows) == [(1, "evict", None, None), (4, "lost", 3, "disk"), (5, "evict", None, None)]
-    assert taken.problems == ()
+    assert taken.problems == ("3 records were lost: 'disk'",)
 
 
 def test_only_what_a_declaration_leaves_open_is_counted():

@@ -189,7 +189,7 @@ def test_both_readings_of_a_range_give_the_same_half_open_window(serve, closed):
     assert found.to_list() == [0, 1, 14_999, 15_000, 59_999]
 
 
-# --- bad days --------------------------------------------------------------------------------------------------------------------
+# --- bad days ---
 
 
 def matrix(*series: dict, **more) -> Reply:
