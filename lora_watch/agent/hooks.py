@@ -387,6 +387,8 @@ class WorkerHooks:
                 with self.guard:
                     self._load(request.lora_int_id, "cpu", now() - start, None, ends=1, error=error)
                     self._inplace.discard(request.lora_int_id)
+                    if request.lora_int_id not in self.cpu:
+                        self.names.pop(request.lora_int_id, None)
                 raise
             with self.guard:
                 self._read[request.lora_int_id] = (now() - start, request.lora_int_id in self.cpu)

@@ -106,7 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _following(options.vllm_log, options.log_dir), sidecar:
         print(f"agent     {sidecar.url}", flush=True)  # noqa: T201
         while not stopped.is_set():
-            logs.prune()
+            try:
+                logs.prune()
+            except OSError as error:
+                print(f"the logs can't be pruned: {error}", file=sys.stderr)  # noqa: T201
             stopped.wait(PRUNE_SECONDS)
     return 0
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from lora_watch.agent.lines import BOOT
@@ -22,7 +22,10 @@ _KNOWN: Mapping[str, Collection[str]] = {
     "/metrics": (),
     "/healthz": (),
 }
-_FOLD_LINES = 50_000
+_FOLD_LINES = 5_000
+"""Records read at once for the state: few enough that a reader of events is not kept waiting."""
+
+T = TypeVar("T")
 
 
 class BadParameter(ValueError):
@@ -34,62 +37,68 @@ class Logs:
     The logs of one directory, and the state folded from them so far. Thread-safe.
 
     A restart folds the same records to the same state; where segments were deleted, counters begin with the oldest record left.
+    Folding a long log takes a while after a start (about 10 s for 100 MiB); events are served meanwhile, state and metrics wait
+    for it.
     """
 
     def __init__(self, directory: Path, max_bytes: int, *, reader: LogReader | None = None) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
         self._reader = reader or LogReader(directory)
-        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._folding = threading.Lock()
         self._states: dict[str, State] = {}
         self._positions: dict[str, int] = {}
 
     def boots(self) -> list[dict[str, Any]]:
         """As ``/events`` lists them."""
-        with self._lock:
+        with self._reading:
             return [boot.to_json() for boot in self._reader.boots()]
 
-    def read(self, boot: str, after: int, limit: int, kinds: Collection[str] | None) -> tuple[list[bytes], int]:
+    def read(self, boot: str, after: int, limit: int, kinds: Collection[str] | None = None) -> tuple[list[bytes], int]:
         """As ``LogReader.read``."""
-        with self._lock:
+        with self._reading:
             return self._reader.read(boot, after, limit, kinds)
 
-    def catch_up(self) -> None:
-        """Fold what is new, and forget the state of boots that left no trace."""
-        with self._lock:
-            boots = self._reader.boots()
+    def fold(self, use: Callable[[Mapping[str, State]], T]) -> T:
+        """What ``use`` makes of the state by boot, which is brought up to date first and stands still meanwhile."""
+        with self._folding:
+            with self._reading:
+                boots = self._reader.boots()
             for boot in boots:
                 state = self._states.setdefault(boot.boot, State())
                 while True:
                     before = self._positions.get(boot.boot, 0)
-                    lines, position = self._reader.read(boot.boot, before, _FOLD_LINES)
+                    lines, position = self.read(boot.boot, before, _FOLD_LINES)
                     for line in lines:
                         state.fold(json.loads(line))
                     self._positions[boot.boot] = position
                     if position == before:
                         break
                 state.alive = boot.alive
-            known = {boot.boot for boot in boots}
-            for gone in set(self._states) - known:
-                del self._states[gone], self._positions[gone]
-
-    def states(self) -> dict[str, State]:
-        """State by boot, up to date."""
-        self.catch_up()
-        with self._lock:
-            return dict(self._states)
+            for gone in set(self._states) - {boot.boot for boot in boots}:
+                del self._states[gone]
+                self._positions.pop(gone, None)
+            return use(self._states)
 
     def size(self) -> int:
         """Bytes of log on disk."""
-        with self._lock:
+        with self._reading:
             return self._reader.size()
 
     def prune(self) -> int:
-        """Delete the oldest segments past the cap; the newest of a living writer stays. Returns the bytes deleted."""
-        self.catch_up()  # what is deleted has been counted
-        with self._lock:
-            alive = [boot.boot for boot in self._reader.boots() if boot.alive]
-            return prune(self._directory, self._max_bytes, keep=alive)
+        """
+        Delete the oldest segments past the cap; the newest of a living writer stays. Returns the bytes deleted.
+
+        What is deleted has been counted first.
+        """
+
+        def delete(_states: Mapping[str, State]) -> int:
+            with self._reading:
+                alive = [boot.boot for boot in self._reader.boots() if boot.alive]
+                return prune(self._directory, self._max_bytes, keep=alive)
+
+        return self.fold(delete)
 
 
 class Sidecar:
@@ -155,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
             if url.path == "/events":
                 self._events(query)
             elif url.path == "/state":
-                states = {boot: state.to_json() for boot, state in self.server.logs.states().items()}
+                states = self.server.logs.fold(lambda states: {boot: state.to_json() for boot, state in states.items()})
                 self._json({"now": self.server.clock(), "boots": states})
             elif url.path == "/metrics":
                 self._metrics()
@@ -163,6 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._text(200, "ok")
         except BadParameter as error:
             self._text(400, str(error))
+        except OSError as error:
+            self._text(503, f"the logs can't be read: {error.strerror}")
 
     def _allowed(self) -> bool:
         if self.server.token is None:
@@ -195,7 +206,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.engine is not None:
             body = self.server.engine.read()
             up = body is not None
-        self._send(200, page(self.server.logs.states(), self.server.logs.size(), engine=body, engine_up=up), CONTENT_TYPE)
+        size = self.server.logs.size()
+        text = self.server.logs.fold(lambda states: page(states, size, engine=body, engine_up=up))
+        self._send(200, text, CONTENT_TYPE)
 
     def _json(self, value: Any) -> None:
         self._send(200, json.dumps(value).encode(), "application/json")
@@ -204,11 +217,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, text.encode("utf-8", "replace") + b"\n", "text/plain; charset=utf-8", headers)
 
     def _send(self, status: int, body: bytes, content_type: str, headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Type": content_type, "Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
         try:
+            self.send_response(status)
+            for name, value in {"Content-Type": content_type, "Content-Length": str(len(body)), **(headers or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
             self.wfile.write(body)
         except OSError:  # the client left; nobody is there to be told
             self.close_connection = True

@@ -329,7 +329,14 @@ def test_pruning_counts_first_and_keeps_to_the_cap(folder):
     logs = Logs(folder, 300, reader=reader(folder))
     assert logs.prune() > 0
     assert [path.name for path in folder.glob("*.jsonl")] == [f"{BOOT}.000000000009.jsonl"]
-    assert logs.states()[BOOT].uses == {"cold": 1, "hot": 1}
+    assert logs.fold(lambda states: dict(states[BOOT].uses)) == {"cold": 1, "hot": 1}
+
+
+def test_a_folder_that_is_none_is_said_and_the_server_goes_on(tmp_path):
+    (tmp_path / "log").write_text("in the way")
+    with serve(tmp_path / "log") as sidecar:
+        assert get(sidecar, "/events")[0] == 503
+        assert get(sidecar, "/healthz")[0] == 200
 
 
 def test_many_clients_at_once_get_whole_answers(folder):
