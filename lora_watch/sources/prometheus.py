@@ -42,6 +42,8 @@ from lora_watch.sources.series import COLUMNS, labels_json, sample_row
 MILLISECOND = 1_000
 MAX_POINTS = 10_999
 """Samples of one series in one answer: Prometheus refuses 11,000 points in a range query, proxies copy the limit."""
+_GIVE_UP = 3
+"""Metrics that fail one after another, with none read before, until the server is taken for gone."""
 _RETRIED = (429, 502, 503, 504)
 
 
@@ -317,8 +319,9 @@ class PrometheusSamples:
             except SourceError as error:
                 failures.append(error)
                 problems.append(f"{metric}: {error}")
-                if isinstance(error, SourceUnavailable):
-                    break  # the others would wait as long, one by one
+                self._lengths[metric] = self._lengths.get(metric, HOUR) // 2  # it may have been too much to do in time
+                if isinstance(error, SourceUnavailable) and not moved and len(failures) >= _GIVE_UP:
+                    break  # nobody answers: the others would wait as long, one by one
         if failures and not moved:
             raise failures[0]
         moved = {name: position for name, position in moved.items() if position > positions.get(name, -1)}

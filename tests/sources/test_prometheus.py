@@ -314,6 +314,25 @@ def test_one_metric_refused_is_a_problem_and_the_others_are_read(serve):
     assert names.PREEMPTIONS in batch.problems[0]
 
 
+def test_a_metric_that_always_takes_too_long_does_not_stop_the_others_and_is_asked_for_less(serve):
+    slow = failure(503, "timeout", "query timed out")
+    server = serve(lambda request: slow if b"preemptions" in request.body else matrix())
+    prometheus = Prometheus(server.url, retries=0)
+    reading = Reading(history=3600 * SECOND, lag=0, settle=0)
+    chosen = PrometheusSamples("p", prometheus, metrics=[names.PREEMPTIONS, names.PROMPT_TOKENS], reading=reading)
+    for _ in range(2):
+        assert list(chosen.read({}, START * SECOND).positions) == ["prom/p/vllm%3Aprompt_tokens_total"]
+    asked = [request.body.decode() for request in server.requests if b"preemptions" in request.body]
+    assert ["3600000ms" in asked[0], "1800000ms" in asked[1]] == [True, True]
+
+
+def test_a_server_that_never_answers_is_asked_only_a_few_times(serve):
+    server = serve(failure(503, "unavailable", "starting"))
+    with pytest.raises(SourceUnavailable):
+        PrometheusSamples("p", Prometheus(server.url, retries=0)).read({}, START * SECOND)
+    assert len(server.requests) == 3
+
+
 def test_where_residents_are_named_the_stock_gauge_only_tells_slots(serve):
     def answer(request) -> Reply:
         if b"lora_adapter_loaded" in request.body:
