@@ -1,6 +1,6 @@
 """The contract of a source, and the names of its streams."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 from urllib.parse import quote, unquote
 
@@ -21,6 +21,21 @@ class Source(Protocol):
 
     def read(self, positions: Mapping[str, int], until: int) -> Batch:
         """The rows after ``positions`` and before ``until``, complete up to the positions of the batch."""
+
+
+MAX_PROBLEMS = 20
+"""Problems of one page or log told one by one; the rest are counted."""
+
+
+def capped(problems: Sequence[str]) -> tuple[str, ...]:
+    """
+    The first MAX_PROBLEMS problems, and how many more there are.
+
+    >>> capped(["x"] * 22)[-2:]
+    ('x', '2 more problems')
+    """
+    more = len(problems) - MAX_PROBLEMS
+    return (*problems[:MAX_PROBLEMS], *([f"{more} more problems"] if more > 0 else []))
 
 
 def stream(kind: str, *parts: str) -> str:

@@ -5,6 +5,7 @@ Pure: lines in, rows out. Where lines come from is agent.py's (the sidecar) and 
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ import polars as pl
 
 from lora_watch.model import PodId, Provenance
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, Table
-from lora_watch.sources.base import printable
+from lora_watch.sources.base import capped, printable
 
 MAX_LINE = 1 << 16
 """Bytes of a line by the format; a longer one is garbage."""
@@ -207,14 +208,14 @@ def take(records: Records, origin: Origin, table: Table, after: int, until: int,
         rows = list(_request_rows(records, origin, problems))
     else:
         rows = list(_event_rows(records, origin, after, end, until, problems))
-    return Taken(rows, end, tuple(problems))
+    return Taken(rows, end, capped(problems))
 
 
 def _event_rows(
     records: Records, origin: Origin, after: int, end: int, until: int, problems: list[str]
 ) -> Iterator[dict[str, Any]]:
     """Rows of `adapter_events` for each seq in ``(after, end]``, requests aside."""
-    declared = sorted(_declared(records.by_seq.values()))
+    declared = _Declared(records.by_seq.values())
     times = {seq: record["at"] for seq, record in records.by_seq.items() if _is_time(record.get("at"))}
     order = sorted(records.by_seq)
     later = until - 1
@@ -229,7 +230,7 @@ def _event_rows(
     previous = after
     lost = 0
     for seq in order:
-        if missing := _undeclared(previous + 1, seq - 1, declared):
+        if missing := declared.leaves(previous + 1, seq - 1):
             lost += missing
             yield _lost_row(origin, seq - 1, next_time[seq], missing, reason)
         record = records.by_seq[seq]
@@ -241,32 +242,45 @@ def _event_rows(
                 problems.append(f"{record['count']} records were lost: {printable(str(record.get('reason')))}")
             yield _event_row(origin, record)
         previous = seq
-    if missing := _undeclared(previous + 1, end, declared):
+    if missing := declared.leaves(previous + 1, end):
         lost += missing
         yield _lost_row(origin, end, tail_time, missing, reason)
     if lost:
         problems.append(f"{lost} records are missing and counted as lost")
 
 
-def _declared(records: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
-    """Spans of seq that `lost` records account for."""
-    for record in records:
-        if record["kind"] == "lost":
-            last = record.get("last", record["seq"])
-            count = record.get("count", 0)
-            first = record.get("first", last - count + 1 if _is_int(last) and _is_int(count) else None)
-            if _is_int(first) and _is_int(last) and first <= last:
-                yield first, last
+class _Declared:
+    """Seqs that `lost` records account for, as spans that do not touch, in order."""
+
+    def __init__(self, records: Iterable[Mapping[str, Any]]) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in sorted(span for record in records for span in _span(record)):
+            if self._ends and start <= self._ends[-1] + 1:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def leaves(self, first: int, last: int) -> int:
+        """How many of ``first`` … ``last`` no span covers."""
+        missing = max(0, last - first + 1)
+        index = bisect_left(self._ends, first)
+        while missing and index < len(self._starts) and self._starts[index] <= last:
+            missing -= min(last, self._ends[index]) - max(first, self._starts[index]) + 1
+            index += 1
+        return missing
 
 
-def _undeclared(first: int, last: int, declared: Iterable[tuple[int, int]]) -> int:
-    """How many of ``first`` … ``last`` no span of ``declared`` (in order) covers."""
-    missing = max(0, last - first + 1)
-    for start, end in declared:
-        if missing and (covered := min(last, end) - max(first, start) + 1) > 0:
-            missing -= covered
-            first = max(first, end + 1)
-    return max(0, missing)
+def _span(record: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    """The seqs a `lost` record stands for; nothing for other records and for one that is not sound."""
+    if record["kind"] != "lost" or _fault(record, _EVENT_FIELDS):
+        return
+    last = record.get("last", record["seq"])
+    if _is_int(last):
+        first = record.get("first", last - (record.get("count") or 0) + 1)
+        if _is_int(first) and first <= last:
+            yield first, last
 
 
 def _fault(record: Mapping[str, Any], checks: Mapping[str, _Check]) -> str:

@@ -15,10 +15,8 @@ from io import StringIO
 from prometheus_client.parser import text_fd_to_metric_families
 
 from lora_watch.errors import SourceUnavailable
-from lora_watch.sources.base import printable
+from lora_watch.sources.base import MAX_PROBLEMS, printable
 
-MAX_PROBLEMS = 20
-"""Problems told one by one; the rest are counted."""
 _MAX_LINE_BYTES = 4 << 20
 _MAX_WORK = 2_000_000_000
 """

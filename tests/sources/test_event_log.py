@@ -1,6 +1,7 @@
 """Lines of event log v1 as rows: every seq is accounted for, whatever the lines look like."""
 
 import json
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -186,3 +187,31 @@ def test_rows_and_lost_counts_together_account_for_every_seq(data):
     assert rows.filter(kind="evict").height + lost == 40
     assert rows["seq"].is_unique().all()
     assert rows["seq"].is_sorted()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+FIELDS = ["v", "at", "kind", "slot", "adapter", "seconds", "ok", "count", "first", "last", "engine", "finished", "tp_rank", "x"]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(FIELDS), json_values), max_size=6), st.sampled_from(["lost", "request", "load"]))
+def test_no_json_at_all_makes_it_crash_or_breaks_the_table(bodies, kind):
+    lines = [json.dumps({"v": 1, "boot": "b", "seq": seq, "at": AT, "kind": kind, **body}) for seq, body in enumerate(bodies, 1)]
+    for table in (ADAPTER_EVENTS, REQUESTS):
+        rows, taken = read(*(text.encode() for text in lines), table=table)
+        assert rows["seq"].is_unique().all()
+        assert taken.position <= len(bodies)
+
+
+def test_a_log_made_to_be_slow_is_read_in_time():
+    lines = []
+    for seq in range(3, 120_000, 6):
+        lines += [line(seq), line(seq + 3, "lost", count=1, first=seq + 3, last=seq + 3)]
+    started = process_time()
+    rows, taken = read(*lines, limit=100_000)
+    assert process_time() - started < 5
+    assert rows.filter(kind="lost")["count"].sum() + rows.filter(kind="evict").height == taken.position
+    assert taken.problems[-1].endswith("more problems")

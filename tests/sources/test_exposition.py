@@ -11,7 +11,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from lora_watch.errors import SourceUnavailable
-from lora_watch.sources.exposition import MAX_PROBLEMS, parse_page
+from lora_watch.sources.base import MAX_PROBLEMS
+from lora_watch.sources.exposition import parse_page
 
 HOSTILE = [
     'quote"',
