@@ -1,0 +1,148 @@
+import math
+from typing import Any
+
+import polars as pl
+import pytest
+from builders import events, rows
+
+from lora_watch import names
+from lora_watch.derive.boots import boots
+from lora_watch.derive.inference_share import inference_share
+from lora_watch.model import SECOND, Window
+from lora_watch.schema import ADAPTER_EVENTS, SAMPLES
+
+HUNDRED = Window(0, 100 * SECOND)
+START = {"at": 0, "kind": "start", "slots": 4}
+
+
+def steps(
+    at: float, execute: float | None, adapter: float = 0.0, wall: float = 10.0, clock: str = "cuda", **more: Any
+) -> dict[str, Any]:
+    seconds = {"wall_seconds": wall, "execute_seconds": execute, "adapter_seconds": adapter}
+    return {"at": int(at * SECOND), "kind": "steps", "clock": clock, **seconds, **more}
+
+
+def running(*values: float, spacing: int = 10, **common: Any) -> pl.LazyFrame:
+    where = {"cluster": "c", "pool": "p", "role": "", "pod": "pod-0", "engine": "0", "provenance": "activity", "source": "test"}
+    what = {"series": "s", "metric": names.REQUESTS_RUNNING}
+    found = [{**where, **common, **what, "at": spacing * n * SECOND, "value": float(v)} for n, v in enumerate(values)]
+    return SAMPLES.conform(pl.DataFrame(found)).lazy()
+
+
+def told(frame: pl.DataFrame, window: Window = HUNDRED, by: tuple[str, ...] = ("cluster", "pod"), **more: Any) -> dict[str, Any]:
+    return inference_share(frame.lazy(), window, by, boots=boots(frame.lazy()), **more).collect().row(0, named=True)
+
+
+def log(*records: dict[str, Any]) -> pl.DataFrame:
+    return rows(ADAPTER_EVENTS, [START, *records])
+
+
+def test_cuda_timed_steps_are_grade_a():
+    row = told(log(steps(10, 8, 2), steps(20, 9, 1)))
+    assert (row["grade"], row["share"], row["share_low"], row["share_high"], row["adapter_share"]) == (
+        "A",
+        0.14,
+        0.14,
+        0.14,
+        0.03,
+    )
+    assert (row["observed_seconds"], row["unobserved_seconds"]) == (100.0, 0.0)
+
+
+def test_one_host_timed_record_lowers_the_grade():
+    assert told(log(steps(10, 8), steps(20, 9, clock="host")))["grade"] == "A-"
+
+
+def test_a_record_across_the_edge_is_split_pro_rata():
+    assert told(log(steps(105, 8)))["share"] == pytest.approx(0.04)
+    assert told(log(steps(15, 8)), Window(10 * SECOND, 20 * SECOND))["share"] == pytest.approx(0.4)
+
+
+def test_time_before_the_boot_is_unobserved():
+    late = rows(ADAPTER_EVENTS, [{**START, "at": 75 * SECOND}, steps(100, 10)])
+    row = told(late, Window(0, 101 * SECOND))
+    assert (row["observed_seconds"], row["unobserved_seconds"], row["share"]) == (26.0, 75.0, pytest.approx(10 / 26))
+
+
+def test_bad_records_are_left_out_and_counted():
+    bad = [
+        steps(20, math.nan),
+        steps(30, math.inf),
+        steps(40, None),
+        steps(50, -1),
+        steps(60, 5, wall=0.0),
+        steps(70, 5, math.nan),
+    ]
+    row = told(log(steps(10, 8), *bad))
+    assert (row["bad_records"], row["share"], row["grade"]) == (6, 0.08, "A")
+
+
+def test_only_bad_records_measure_nothing():
+    row = told(log(steps(10, math.nan)))
+    assert (row["share"], row["grade"], row["bad_records"], row["engines_unknown"]) == (None, None, 1, 1)
+
+
+def test_adapter_time_is_at_most_the_execute_time():
+    assert told(log(steps(10, 2, 5)))["share"] == 0.0
+
+
+def test_an_idle_engine_that_tells_its_steps_is_zero():
+    assert told(log(steps(10, 8)), Window(50 * SECOND, 60 * SECOND))["share"] == 0.0
+
+
+def test_rows_said_twice_count_once():
+    frame = log(steps(10, 8))
+    assert told(pl.concat([frame, frame]))["share"] == 0.08
+
+
+def test_samples_and_timed_loads_make_grade_d():
+    load = {"at": 15 * SECOND, "kind": "load", "tier": "gpu", "adapter": "a", "in_step": True, "seconds": 4.0}
+    row = told(log(load), samples=running(0, 1, 2, 0))
+    assert (row["grade"], row["share"], row["adapter_share"], row["observed_seconds"]) == ("D", 0.4, 0.1, 40.0)
+    assert (row["unobserved_seconds"], row["provenance"]) == (60.0, "activity")
+
+
+def test_a_load_of_unknown_length_makes_an_interval():
+    loads = [
+        {"at": 15 * SECOND, "kind": "load", "tier": "gpu", "adapter": "a", "seconds": 4.0},
+        {"at": 16 * SECOND, "kind": "load", "tier": "gpu", "adapter": "b"},
+    ]
+    row = told(log(*loads), samples=running(0, 1, 2, 0))
+    assert (row["share"], row["share_low"], row["share_high"], row["adapter_share"]) == (None, 0.0, 0.4, None)
+
+
+def test_loads_between_steps_stall_nothing():
+    load = {"at": 15 * SECOND, "kind": "load", "tier": "gpu", "adapter": "a", "in_step": False, "seconds": 4.0}
+    assert told(log(load), samples=running(0, 1, 2, 0))["share"] == 0.5
+
+
+def test_an_engine_with_samples_only_has_an_interval():
+    row = told(ADAPTER_EVENTS.empty(), samples=running(0, 1, 2, 0))
+    assert (row["share_low"], row["share_high"], row["grade"]) == (0.0, 0.5, "D")
+
+
+def test_a_gap_in_the_samples_is_unobserved():
+    with_gap = pl.concat([running(1, 1, 1, 1), running(1, 1, 1).with_columns(at=pl.col("at") + 70 * SECOND)])
+    row = told(log(), samples=with_gap)
+    assert (row["observed_seconds"], row["unobserved_seconds"], row["share"]) == (60.0, 40.0, 1.0)
+
+
+def test_steps_beat_samples():
+    assert told(log(steps(10, 8)), samples=running(1, 1, 1))["grade"] == "A"
+
+
+def test_a_pool_has_its_worst_grade_and_a_ratio_of_sums():
+    other = rows(ADAPTER_EVENTS, [{**START, "at": 50 * SECOND}, steps(60, 10)], pod="y").with_columns(clock=pl.lit("host"))
+    row = told(pl.concat([log(steps(10, 5)), other]), by=("cluster", "pool"))
+    assert (row["grade"], row["share"], row["engines"]) == ("A-", pytest.approx(15 / 150), 2)
+
+
+def test_adapters_share_steps_and_can_not_be_told_apart():
+    with pytest.raises(ValueError, match="one step serves many"):
+        inference_share(log().lazy(), HUNDRED, ("adapter",), boots=boots(log().lazy()))
+
+
+def test_nothing_in_nothing_out():
+    empty = ADAPTER_EVENTS.empty().lazy()
+    assert inference_share(empty, HUNDRED, boots=boots(empty), samples=SAMPLES.empty().lazy()).collect().is_empty()
+    assert inference_share(events("").lazy(), HUNDRED, boots=boots(empty)).collect().is_empty()
