@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from sources.conftest import Reply
+from urllib3.exceptions import InsecureRequestWarning
 
 from lora_watch.errors import SourceError, SourceRejected, SourceUnavailable
 from lora_watch.sources.http import Credentials, HttpDoor, Secret, clean_url
@@ -222,11 +223,15 @@ def tls(tmp_path):
     files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
     subprocess.run([*command.split(), *files], check=True, capture_output=True)
 
+    over = threading.Event()
+
     class Door(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
             self.end_headers()
             self.wfile.write(b"x\n")
+            while self.path == "/trickle" and not over.wait(0.01):
+                self.wfile.write(b"x\n")
 
         def log_message(self, *_):
             pass
@@ -238,6 +243,7 @@ def tls(tmp_path):
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"https://127.0.0.1:{server.server_port}", str(cert)
+    over.set()
     server.shutdown()
     server.server_close()
 
@@ -245,6 +251,16 @@ def tls(tmp_path):
 def test_a_certificate_nobody_vouches_for_is_rejected(tls):
     with pytest.raises(SourceRejected, match="TLS"):
         HttpDoor(tls[0]).get()
+
+
+def test_an_encrypted_answer_that_trickles_ends_with_the_deadline_too(tls):
+    with pytest.raises(SourceUnavailable, match="not finished after"):
+        HttpDoor(tls[0], Credentials(ca_file=tls[1]), deadline_seconds=0.3).get("/trickle")
+
+
+def test_a_certificate_is_not_looked_at_only_by_choice_and_that_warns(tls):
+    with pytest.warns(InsecureRequestWarning):
+        assert HttpDoor(tls[0], Credentials(verify=False)).get().body == b"x\n"
 
 
 def test_a_certificate_of_the_authority_named_is_accepted(tls):
