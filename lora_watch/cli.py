@@ -106,9 +106,9 @@ def demo(
     data: Annotated[Path | None, typer.Option(help="Folder for the tables; a new temporary one where absent.")] = None,
 ) -> None:
     """Replay a recording of a real vLLM through the real agent and service, and show what it saw."""
-    from lora_watch.simulate.recorded import replay
+    from lora_watch.demo import run
 
-    _guarded(lambda: replay(data, stay=sys.stdin.isatty() if stay is None else stay))
+    _guarded(lambda: run(data, stay=sys.stdin.isatty() if stay is None else stay))
 
 
 @config_app.command("check")

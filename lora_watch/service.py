@@ -270,4 +270,5 @@ def set_up_logging(settings: LogSettings) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if settings.format == "json" else _TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # what it has to say is counted by the listener
     LOG.setLevel(settings.level.upper())

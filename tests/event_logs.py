@@ -17,7 +17,7 @@ def write_log(folder: Path, boot: str, records: Iterable[Mapping[str, Any]], *, 
                 segment.close()
             segment = (folder / f"{boot}.{seq:012}.jsonl").open("w", encoding="utf-8")
         assert segment is not None
-        segment.write(json.dumps({"v": 1, "boot": boot, "seq": seq, **record}, ensure_ascii=False) + "\n")
+        segment.write(json.dumps({"v": 1, "boot": boot, "seq": seq, **record}, ensure_ascii=False, separators=(",", ":")) + "\n")
     if segment is not None:
         segment.close()
     return seq

@@ -49,7 +49,8 @@ class Process:
 
     def kill(self) -> None:
         """SIGKILL, at once."""
-        self._process.send_signal(signal.SIGKILL)
+        if self.alive:
+            self._process.send_signal(signal.SIGKILL)
         self._close()
 
     def stop(self, wait: float = 30.0) -> int:

@@ -99,8 +99,8 @@ def _pods(shown: Overview) -> Grid:
             _ratio_of(row["active_adapters"], row["slots"]),
             _number(row["swaps_per_second"], 3),
             f"{_count(row['warm'])}+{_count(row['cold'])}",
-            _quantile(row, "p50"),
-            _quantile(row, "p95"),
+            quantile(row, "p50"),
+            quantile(row, "p95"),
             _count(row["requests"]),
             _percent(row["miss_ratio"]),
             _share(row),
@@ -126,8 +126,8 @@ def _adapters(title: str, rows: pl.DataFrame, most: int) -> Grid:
             _percent(row["miss_ratio"]),
             _count(row["loads"]),
             _count(row["swaps"]),
-            _quantile(row, "p50"),
-            _quantile(row, "p95"),
+            quantile(row, "p50"),
+            quantile(row, "p95"),
             _stays(row),
             row["provenance"] or "–",
         )
@@ -177,7 +177,8 @@ def _ratio_of(part: int | None, whole: int | None) -> str:
     return f"{_count(part)}/{_count(whole)}"
 
 
-def _quantile(row: dict[str, Any], name: str) -> str:
+def quantile(row: dict[str, Any], name: str) -> str:
+    """``p50`` or ``p95`` of a row as text: its value, ``> x`` where it is not reached, or a dash."""
     known, least = row[f"{name}_seconds"], row[f"{name}_lower_bound_seconds"]
     return _span(known) if known is not None else f"> {_span(least)}" if least is not None else "–"
 

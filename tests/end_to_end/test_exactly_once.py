@@ -54,6 +54,7 @@ def undisturbed(folder: Path, root: Path, log: Path) -> Store:
             ledger = store.ledger(source.table)
             while collect(source, ledger, until=LATER, now=LATER).rows:
                 pass
+    assert rows(store, ADAPTER_EVENTS).height > rows(store, REQUESTS).height > 0
     return store
 
 
@@ -71,7 +72,7 @@ def wait_for_commits(root: Path, more: int, seconds: float = 60.0) -> None:
     log, end = root / "adapter_events" / "_delta_log", time.monotonic() + seconds
     before = len(list(log.glob("*.json")))
     while len(list(log.glob("*.json"))) < before + more:
-        assert time.monotonic() < end, "the service commits nothing"
+        assert time.monotonic() < end, "the service commits nothing: " + (root.parent / "stderr.log").read_text()[-3000:]
         time.sleep(0.01)
 
 
@@ -93,14 +94,14 @@ def test_a_hundred_kills_of_service_and_sidecar_leave_the_tables_of_an_undisturb
     counts = {table: rows(wanted, table).height for table in (ADAPTER_EVENTS, REQUESTS)}
     progress = []
     for _ in range(KILLS):
-        beside, watching = sidecar(tmp_path / "logs", port, log), service(config, log)
-        wait_for_commits(tmp_path / "data", rng.randint(0, 4))
-        time.sleep(rng.uniform(0.0, 0.1))
-        doomed = [beside, watching]
-        rng.shuffle(doomed)
-        for process in doomed:
-            process.kill()
-            time.sleep(rng.uniform(0.0, 0.05))
+        with sidecar(tmp_path / "logs", port, log) as beside, service(config, log) as watching:
+            wait_for_commits(tmp_path / "data", rng.randint(0, 4))
+            time.sleep(rng.uniform(0.0, 0.1))
+            doomed = [beside, watching]
+            rng.shuffle(doomed)
+            for process in doomed:
+                process.kill()
+                time.sleep(rng.uniform(0.0, 0.05))
         progress.append(store.scan(ADAPTER_EVENTS).select(pl.len()).collect(engine="streaming").item())
     assert 0 < progress[KILLS // 2] < progress[-1] < counts[ADAPTER_EVENTS], "the kills must fall into the reading"
     with sidecar(tmp_path / "logs", port, log), service(settings(config, port, "data", per_tick=5_000), log):

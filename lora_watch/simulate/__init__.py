@@ -1,0 +1,1 @@
+"""Stand-ins for a cluster that serve the real interfaces on loopback."""
