@@ -87,6 +87,7 @@ def hook_table(worker: WorkerHooks, server: ServerHooks) -> Hooks:
     output = (
         ("OutputProcessor", "_update_stats_from_finished", server.around_finished),
         ("OutputProcessor", "abort_requests", server.around_abort),
+        ("OutputProcessor", "propagate_error", server.around_failure),
     )
     return {
         "vllm.adapter_commons.models": cache,

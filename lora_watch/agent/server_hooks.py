@@ -36,6 +36,7 @@ class ServerHooks:
         self._monotonic = monotonic
         self.registered: dict[str, tuple[int | None, str | None]] = {}  # by the name as clients send it
         self._aborting = False
+        self._failed: set[Any] = set()  # recorded as failed, and perhaps aborted later
 
     def _record(self, kind: str, fields: Mapping[str, Any]) -> None:
         self.recorder.record(kind, fields, role=API)
@@ -181,8 +182,28 @@ class ServerHooks:
                 self._aborting = False
                 with self.guard:
                     for key, state in before.items():
-                        if key not in processor.request_states:
+                        if key in processor.request_states:
+                            continue
+                        if key in self._failed:
+                            self._failed.discard(key)
+                        else:
                             self._finished(state, "abort")
+
+        return wrapper
+
+    def around_failure(self, original: Method) -> Method:
+        """``OutputProcessor.propagate_error``: the engine died, and with it every request in flight."""
+
+        @functools.wraps(original)
+        def wrapper(processor: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(processor, *args, **kwargs)
+            finally:
+                with self.guard:
+                    for key, state in list(processor.request_states.items()):
+                        if key not in self._failed:
+                            self._failed.add(key)
+                            self._finished(state, "error")
 
         return wrapper
 
@@ -196,7 +217,7 @@ class ServerHooks:
             return round((stamp + offset) * 1e6) if stamp else None  # 0.0 is vLLM's "not yet"
 
         arrival = getattr(stats, "arrival_time", None)
-        ended = wall("last_token_ts") if finish_reason != "abort" else None
+        ended = wall("last_token_ts") if finish_reason not in {"abort", "error"} else None
         name = getattr(state, "lora_name", None)
         fields: dict[str, Any] = {
             "request_id": clip(str(getattr(state, "external_req_id", None) or state.request_id), 500),

@@ -320,6 +320,9 @@ class FakeVllm:
             def _update_stats_from_finished(self, req_state, finish_reason, iteration_stats):
                 return None
 
+            def propagate_error(self, error):
+                pass
+
             def abort_requests(self, request_ids, internal=False):
                 aborted = []
                 for request_id in request_ids:
