@@ -50,7 +50,9 @@ class _Segment:
     path: Path
     inode: int = 0
     size: int = 0
+    head: bytes = b""
     marks: list[tuple[int, int]] = field(default_factory=list)  # (seq, offset): records up to seq end at offset
+    tail: tuple[int, dict[str, Any] | None] = (-1, None)  # the last record when the segment had this size
 
 
 @dataclass(slots=True)
@@ -133,6 +135,10 @@ class LogReader:
         segments = self._list().get(boot, [])
         start = max((i for i, segment in enumerate(segments) if segment.first <= answer.position + 1), default=0)
         for index, segment in enumerate(segments[start:], start):
+            head = _head(segment.path)
+            if head != segment.head:  # cut to nothing and written on past its old size: offsets lead astray
+                segment.marks.clear()
+                segment.head = head
             offset = max((mark for mark in segment.marks if mark[0] <= answer.position), default=(0, 0))[1]
             oldest = index == 0 and answer.position + 1 < segment.first
             for line, end in _lines(segment.path, offset):
@@ -260,14 +266,27 @@ class LogReader:
     def _last(self, boot: str, segments: list[_Segment]) -> dict[str, Any] | None:
         """The last whole record, looked for from the end in growing pieces."""
         for segment in reversed(segments):
-            for back in (_BLOCK, segment.size):
+            if segment.tail[0] != segment.size:
                 last = None
-                with contextlib.suppress(FileNotFoundError):
-                    for line, _ in _lines(segment.path, max(segment.size - back, 0)):
-                        last = parse(line, boot) or last
-                if last is not None:
-                    return last
+                for back in (_BLOCK, segment.size):
+                    with contextlib.suppress(FileNotFoundError):
+                        for line, _ in _lines(segment.path, max(segment.size - back, 0)):
+                            last = parse(line, boot) or last
+                    if last is not None:
+                        break
+                segment.tail = (segment.size, last)
+            if segment.tail[1] is not None:
+                return segment.tail[1]
         return None
+
+
+def _head(path: Path) -> bytes:
+    """How the file begins: its first record, which no other file of the same name has; shorter while it is short."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, 80, 0)
+    finally:
+        os.close(fd)
 
 
 def _end_of(header: Header, last: dict[str, Any] | None) -> int:

@@ -114,6 +114,15 @@ def test_a_log_cut_to_nothing_and_written_on_is_read_on(tmp_path):
     assert (losses([json.loads(text) for text in lines]), position) == ([(4, 4, 4, 1, "gap")], 5)
 
 
+def test_a_log_cut_to_nothing_and_grown_past_its_old_size_is_read_from_its_beginning(tmp_path):
+    write(tmp_path, {1: b"".join(line(i) for i in range(1, 10))})
+    log = reader(tmp_path)
+    assert log.read(BOOT)[1] == 9
+    write(tmp_path, {1: b"".join(line(i, adapter="é" * 9) for i in range(10, 40))})
+    lines, position = log.read(BOOT, after=9)
+    assert ([json.loads(text)["seq"] for text in lines], position) == (list(range(10, 40)), 39)
+
+
 def test_a_filter_passes_over_and_still_advances(tmp_path):
     write(tmp_path, {1: line(1) + line(2, "request") + line(3)})
     records, position = read(tmp_path, kinds={"request"})
