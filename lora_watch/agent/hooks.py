@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lora_watch.agent.guard import Guard
-from lora_watch.agent.lines import MAX_ERROR, MAX_NAME, MAX_PATH, WORKER, clip
+from lora_watch.agent.lines import MAX_ERROR, MAX_NAME, WORKER, clip
 from lora_watch.agent.recorder import Recorder
+from lora_watch.agent.snapshots import in_parts
 from lora_watch.agent.timing import WINDOW_SECONDS, StepTimes, cuda_events
 
 Method = Callable[..., Any]
-
-_SNAPSHOT_BYTES = 48_000
 
 
 class WorkerHooks:
@@ -92,25 +91,14 @@ class WorkerHooks:
         """
         if not self.enabled:
             return
-        real = self.dummies.isdisjoint
         rows: list[tuple[str, list[Any]]] = [
-            *(("gpu", [slot, self._name(i), i, at]) for i, (slot, at) in self.gpu.items() if real((i,))),
-            *(("cpu", [name, i]) for i, name in self.cpu.items() if real((i,))),
+            *(("gpu", [slot, self._name(i), i, at]) for i, (slot, at) in self.gpu.items() if i not in self.dummies),
+            *(("cpu", [name, i]) for i, name in self.cpu.items() if i not in self.dummies),
             *(("pinned", [self._name(i), i]) for i in sorted(self.pinned)),
             *(("in_batch", [name, i]) for i, name in self.batch.items()),
         ]
-        parts: list[dict[str, Any]] = []
-        size = _SNAPSHOT_BYTES
-        for key, row in rows or [("gpu", [])]:
-            weight = 48 + max((len(cell.encode("utf-8", "replace")) * 6 for cell in row if isinstance(cell, str)), default=0)
-            if size + weight > _SNAPSHOT_BYTES:
-                parts.append({"gpu": [], "cpu": [], "pinned": [], "in_batch": []})
-                size = 0
-            size += weight
-            if row:
-                parts[-1][key].append(row)
-        for number, part in enumerate(parts, 1):
-            yield {**part, "slots": self.slots, "cpu_capacity": self.cpu_capacity, "part": number, "parts": len(parts)}
+        for body in in_parts(rows, ("gpu", "cpu", "pinned", "in_batch")):
+            yield {**body, "slots": self.slots, "cpu_capacity": self.cpu_capacity}
 
     def stop(self) -> None:
         """Account for the steps of the last part of a second; called before ``stop`` is written."""
@@ -632,6 +620,3 @@ def weight_bytes(model: Any) -> int | None:
             for tensor in weight if isinstance(weight, list | tuple) else (weight,):
                 total += int(getattr(tensor, "nbytes", 0) or 0)
     return total
-
-
-__all__ = ["MAX_PATH", "WorkerHooks", "weight_bytes"]

@@ -49,7 +49,7 @@ def clip(text: str, limit: int) -> str:
     >>> clip("legal-v2", 40)
     'legal-v2'
     >>> clip("a" * 100, 60)
-    'aaaaaaaaaaaaaaaa…[cut: 100 characters, 28165978888701]'
+    'aaaaaaaaaaaaaaaaaa…[cut: 100 characters, 2816597888e4a0]'
     """
     if len(text) * 6 + 2 <= limit:
         return text

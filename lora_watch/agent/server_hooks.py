@@ -9,10 +9,9 @@ from typing import Any
 from lora_watch.agent.guard import Guard
 from lora_watch.agent.lines import API, MAX_ERROR, MAX_NAME, MAX_PATH, clip
 from lora_watch.agent.recorder import Recorder
+from lora_watch.agent.snapshots import in_parts
 
 Method = Callable[..., Any]
-
-_SNAPSHOT_ROWS_BYTES = 48_000
 
 
 class ServerHooks:
@@ -43,19 +42,9 @@ class ServerHooks:
 
     def snapshot(self) -> Iterator[Mapping[str, Any]]:
         """The bodies of the ``snapshot`` records that say which names are registered, in as many parts as keep a line short."""
-        parts: list[list[list[Any]]] = []
-        size = _SNAPSHOT_ROWS_BYTES
-        for name, (adapter_id, path) in self.registered.items():
-            clipped = clip(name, MAX_NAME)
-            row: list[Any] = [clipped, adapter_id, path]
-            weight = 32 + 6 * sum(len(text.encode("utf-8", "replace")) for text in (clipped, path or ""))
-            if size + weight > _SNAPSHOT_ROWS_BYTES:
-                parts.append([])
-                size = 0
-            size += weight
-            parts[-1].append(row)
-        for number, rows in enumerate(parts, 1):
-            yield {"registered": rows, "part": number, "parts": len(parts)}
+        rows = [("registered", [clip(name, MAX_NAME), *known]) for name, known in self.registered.items()]
+        if rows:
+            yield from in_parts(rows, ("registered",))
 
     # --- names -----------------------------------------------------------------------------------------------------------------
 
