@@ -1,15 +1,16 @@
 """
 Derivations at scale, against the same derivations in DuckDB over the same files: ``python benchmarks/derive_scale.py``.
 
-Lays 20 million events (30 days × 100 pods, true LRU order) and their requests as the store does, then measures in fresh processes, engines interleaved:
-residency + swaps + misses of all pods and adapters; one day of one pod; one round of the exporter over a busy hour. Results are compared column
+Lays 20 million events (30 days × 100 pods, true LRU order) and their requests as the store does, then measures in fresh
+  processes, engines interleaved:
+residency + swaps + misses of all pods and adapters; one day of one pod; one round of the exporter over a busy hour.
+  Results are compared column
 by column: integers exactly, floats to 1e-9. ``--events 2e6`` makes a small run, ``--keep DIR`` reuses the data.
 """
 
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -41,7 +42,7 @@ ROW_GROUP = 128 * 1024
 
 
 def simulate(steps: int, span: int, seed: int = 7) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Compact events and requests: each pod serves ``steps`` Zipf(1.0) requests in ``span`` µs under LRU, and restarts half way."""
+    """Compact events and requests: each pod serves ``steps`` Zipf(1.0) requests in ``span`` µs under LRU and restarts once."""
     random = np.random.default_rng(seed)
     weights = np.cumsum(1 / np.arange(1, ADAPTERS + 1))
     order = np.argsort(random.random((PODS, ADAPTERS)), axis=1)
@@ -248,18 +249,21 @@ def all_duckdb(folder: Path) -> dict[str, pl.DataFrame]:
         """
         create temp table ends as
         select stream, lead(started_at) over (partition by cluster, pod, engine order by started_at) as ended, started_at
-        from (select stream, any_value(cluster) as cluster, any_value(pod) as pod, any_value(engine) as engine, min("at") as started_at
+        from (select stream, any_value(cluster) as cluster, any_value(pod) as pod, any_value(engine) as engine, min("at")
+          as started_at
               from events where kind = 'start' group by stream);
         create temp table chain as
         select cluster, pod, engine, adapter, stream, seq, "at", kind, slot, from_tier, provenance,
                lead(kind) over w next_kind, lead("at") over w next_at, lag(kind) over w previous_kind
-        from (select distinct on (stream, seq) * from events where tier = 'gpu' and kind in ('load', 'evict') and ok is distinct from false
+        from (select distinct on (stream, seq) * from events where tier = 'gpu' and kind in ('load', 'evict') and ok is
+          distinct from false
               and reason is distinct from 'warmup')
         window w as (partition by stream, coalesce(adapter_id::varchar, adapter) order by seq);
         create temp table stays as
         select c.cluster, c.pod, c.engine, c.adapter, "at" as loaded_at, from_tier, c.provenance,
                coalesce(next_at, ended) as left_at,
-               case when next_kind = 'evict' then 'evict' when next_kind = 'load' then 'reload' when ended is not null then 'restart' end left_by
+               case when next_kind = 'evict' then 'evict' when next_kind = 'load' then 'reload' when ended is not null then
+                 'restart' end left_by
         from chain c left join ends using (stream) where kind = 'load';
         """
     )
@@ -274,13 +278,17 @@ def all_duckdb(folder: Path) -> dict[str, pl.DataFrame]:
             f"""
             with inside as (
               select *, coalesce(left_by = 'evict', false) and left_at < {WINDOW.end} as event,
-                     (least(coalesce(left_at, {WINDOW.end}), {WINDOW.end}) - greatest(loaded_at, {WINDOW.start})) / 1e6 as weight,
-                     greatest({WINDOW.start} - loaded_at, 0) - 1 as entry, least(coalesce(left_at, {WINDOW.end}), {WINDOW.end}) - loaded_at as age
+                     (least(coalesce(left_at, {WINDOW.end}), {WINDOW.end}) - greatest(loaded_at, {WINDOW.start})) / 1e6 as
+                       weight,
+                     greatest({WINDOW.start} - loaded_at, 0) - 1 as entry, least(coalesce(left_at, {WINDOW.end}),
+                       {WINDOW.end}) - loaded_at as age
               from stays where loaded_at < {WINDOW.end} and coalesce(left_at, {WINDOW.end}) >= {WINDOW.start}),
             steps as (
-              select {keys}, entry as age, 1 as enters, 0 as leaves, 0 as events, 0.0::double as done, 0.0::double as open from inside
+              select {keys}, entry as age, 1 as enters, 0 as leaves, 0 as events, 0.0::double as done, 0.0::double as open
+                from inside
               union all
-              select {keys}, age, 0, 1, event::int, case when event then weight else 0 end, case when event then 0 else weight end from inside),
+              select {keys}, age, 0, 1, event::int, case when event then weight else 0 end, case when event then 0 else
+                weight end from inside),
             summed as (
               select {keys}, age, sum(enters) enters, sum(leaves) leaves, sum(events) events, sum(done) done, sum(open) open
               from steps group by all),
@@ -289,16 +297,20 @@ def all_duckdb(folder: Path) -> dict[str, pl.DataFrame]:
               from summed window w as (partition by {keys} order by age)),
             curve as (
               select *, case when max((events = at_risk and events > 0)::int) over w = 1 then 0.0
-                    else exp(sum(case when events > 0 and events < at_risk then ln(1 - events / at_risk) else 0 end) over w) end as survival
+                    else exp(sum(case when events > 0 and events < at_risk then ln(1 - events / at_risk) else 0 end) over
+                      w) end as survival
               from risk where leaves > 0 window w as (partition by {keys} order by age)),
             weighted as (
               select *, 1 - (sum(done) over w + sum(open) over w - sum(case when survival > 0 then 0 else open end) over w
-                    - survival * sum(case when survival > 0 then open / survival else 0 end) over w) / sum(done + open) over (partition by {keys})
+                    - survival * sum(case when survival > 0 then open / survival else 0 end) over w) / sum(done + open)
+                      over (partition by {keys})
                     as longer
               from curve window w as (partition by {keys} order by age)),
             quantiles as (
-              select {keys}, min(age) filter (survival <= 0.5 + 1e-9) / 1e6 p50_seconds, min(age) filter (survival <= 0.05 + 1e-9) / 1e6 p95_seconds,
-                     min(age) filter (longer <= 0.5 + 1e-9) / 1e6 slot_time_p50_seconds, min(age) filter (longer <= 0.05 + 1e-9) / 1e6 slot_time_p95_seconds,
+              select {keys}, min(age) filter (survival <= 0.5 + 1e-9) / 1e6 p50_seconds, min(age) filter (survival <= 0.05
+                + 1e-9) / 1e6 p95_seconds,
+                     min(age) filter (longer <= 0.5 + 1e-9) / 1e6 slot_time_p50_seconds, min(age) filter (longer <= 0.05 +
+                       1e-9) / 1e6 slot_time_p95_seconds,
                      case when bool_or(age >= 30e6) or min(longer) filter (age < 30e6) <= 1e-9
                        then 1 - coalesce(min(longer) filter (age < 30e6), 1) end slot_time_under_30s_ratio,
                      case when bool_or(age >= 300e6) or min(longer) filter (age < 300e6) <= 1e-9
@@ -307,11 +319,14 @@ def all_duckdb(folder: Path) -> dict[str, pl.DataFrame]:
               from weighted group by all),
             counts as (
               select {keys}, count(*) filter (loaded_at >= {WINDOW.start}) loads, count(*) filter (event) completed,
-                     count(*) filter (not event) censored, count(*) filter (loaded_at < {WINDOW.start}) entered_before, sum(weight) occupied_slot_seconds
+                     count(*) filter (not event) censored, count(*) filter (loaded_at < {WINDOW.start}) entered_before,
+                       sum(weight) occupied_slot_seconds
               from inside group by all)
             select {keys}, p50_seconds, p95_seconds, case when p50_seconds is null then oldest end p50_lower_bound_seconds,
-                   case when p95_seconds is null then oldest end p95_lower_bound_seconds, slot_time_p50_seconds, slot_time_p95_seconds,
-                   slot_time_under_30s_ratio, slot_time_under_5min_ratio, case when loads > 0 then occupied_slot_seconds / loads end mean_seconds,
+                   case when p95_seconds is null then oldest end p95_lower_bound_seconds, slot_time_p50_seconds,
+                     slot_time_p95_seconds,
+                   slot_time_under_30s_ratio, slot_time_under_5min_ratio, case when loads > 0 then occupied_slot_seconds /
+                     loads end mean_seconds,
                    loads, completed, censored, entered_before, occupied_slot_seconds
             from counts join quantiles using ({keys})
             """
@@ -320,11 +335,13 @@ def all_duckdb(folder: Path) -> dict[str, pl.DataFrame]:
         f"""
         with rows as (
           select *, lag(kind) over w as before, "at" - lag("at") over w as since
-          from (select distinct on (stream, seq) * from events where tier = 'gpu' and kind in ('load', 'evict') and reason is distinct from 'warmup')
+          from (select distinct on (stream, seq) * from events where tier = 'gpu' and kind in ('load', 'evict') and reason
+            is distinct from 'warmup')
           window w as (partition by stream order by seq))
         select cluster, pod, adapter, count(*) filter (kind = 'evict' and reason = 'lru') swaps,
                count(*) filter (kind = 'load' and ok is distinct from false) loads,
-               count(*) filter (kind = 'load' and from_tier = 'cpu') warm, count(*) filter (kind = 'load' and from_tier = 'disk') cold,
+               count(*) filter (kind = 'load' and from_tier = 'cpu') warm, count(*) filter (kind = 'load' and from_tier =
+                 'disk') cold,
                count(*) filter (kind = 'load' and not (coalesce(before, '') = 'evict' and since <= 60000000)) fills
         from rows where "at" >= {WINDOW.start} and "at" < {WINDOW.end} group by all
         """
@@ -333,17 +350,22 @@ def all_duckdb(folder: Path) -> dict[str, pl.DataFrame]:
         f"""
         with wanted as (select distinct on (stream, seq) * from requests where adapter is not null),
         hot as (
-          select w.*, s.left_at, s.left_by, s.loaded_at is not null and w.scheduled < coalesce(s.left_at, 1::bigint << 62) as resident
+          select w.*, s.left_at, s.left_by, s.loaded_at is not null and w.scheduled < coalesce(s.left_at, 1::bigint << 62)
+            as resident
           from wanted w asof left join stays s
-          on w.cluster = s.cluster and w.pod = s.pod and w.engine = s.engine and w.adapter = s.adapter and s.loaded_at <= w.scheduled),
+          on w.cluster = s.cluster and w.pod = s.pod and w.engine = s.engine and w.adapter = s.adapter and s.loaded_at <=
+            w.scheduled),
         found as (
           select h.*, s.loaded_at as next_at, s.from_tier
           from hot h asof left join stays s
-          on h.cluster = s.cluster and h.pod = s.pod and h.engine = s.engine and h.adapter = s.adapter and s.loaded_at >= h.scheduled),
+          on h.cluster = s.cluster and h.pod = s.pod and h.engine = s.engine and h.adapter = s.adapter and s.loaded_at >=
+            h.scheduled),
         judged as (
           select *, not resident and next_at <= first_token + 50000 as waited from found)
-        select cluster, pod, adapter, count(*) requests, count(*) filter (resident) hot, count(*) filter (waited and from_tier = 'cpu') warm,
-               count(*) filter (waited and from_tier = 'disk') cold, count(*) filter (not resident and waited is not true) unknown,
+        select cluster, pod, adapter, count(*) requests, count(*) filter (resident) hot, count(*) filter (waited and
+          from_tier = 'cpu') warm,
+               count(*) filter (waited and from_tier = 'disk') cold, count(*) filter (not resident and waited is not true)
+                 unknown,
                count(*) filter (resident and left_by = 'evict' and left_at - scheduled <= 30000000) ghost_hits,
                case when count(*) filter (resident or waited) > 0
                  then count(*) filter (waited) / count(*) filter (resident or waited) end miss_ratio
@@ -406,13 +428,14 @@ def run_job(job: str, folder: Path) -> None:
         times.append((time.perf_counter() - wall, time.process_time() - cpu))
     for name, frame in results.items():
         frame.write_parquet(folder / f"result-{job}-{name}.parquet")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    peak = int(status["VmHWM"].split()[0]) / 1024**2  # ru_maxrss would carry the parent's peak over exec
     print(
         json.dumps(
             {
                 "wall": times[0][0],
                 "cpu": times[0][1],
-                "wall_again": min(times)[0],
+                "wall_again": min(t[0] for t in times),
                 "cpu_again": min(t[1] for t in times),
                 "rss_gib": peak,
             }
@@ -476,14 +499,11 @@ def main() -> None:
         best = {}
         for job, runs in rows.items():
             best[job] = {key: min(run[key] for run in runs) for key in runs[0]}
-            values = best[job]
-            print(
-                f"{job:12} {values['wall']:8.2f} {values['cpu']:8.2f} {values['wall_again']:11.3f} {values['cpu_again']:10.3f} {values['rss_gib']:9.2f}"
-            )
+            figures = zip(best[job].values(), ("8.2f", "8.2f", "11.3f", "10.3f", "9.2f"), strict=True)
+            print(f"{job:12} " + " ".join(format(value, form) for value, form in figures))
         ours, theirs = best["all_polars"], best["all_duckdb"]
-        print(
-            f"DuckDB ÷ ours: wall {theirs['wall'] / ours['wall']:.2f}, CPU {theirs['cpu'] / ours['cpu']:.2f}, RSS {theirs['rss_gib'] / ours['rss_gib']:.2f}"
-        )
+        ratios = {key: round(theirs[key] / ours[key], 2) for key in ("wall", "cpu", "rss_gib")}
+        print(f"DuckDB ÷ ours: {ratios}")
         unequal = differences(folder)
         print("results equal" if not unequal else "DIFFERENT: " + "; ".join(unequal))
         sys.exit(bool(unequal))

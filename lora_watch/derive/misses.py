@@ -163,7 +163,10 @@ def misses(
 
 
 def adapter_numbers(stays: pl.LazyFrame) -> pl.LazyFrame:
-    """A number for each adapter on each engine that ever had a stay, for as-of joins; sorted, so that asked twice it is the same."""
+    """
+    A number for each adapter on each engine that ever had a stay, for as-of joins; sorted, so that asked twice it is the
+    same.
+    """
     return stays.select(_LOOKUP).filter(pl.col("adapter").is_not_null()).unique().sort(_LOOKUP).with_row_index("number")
 
 

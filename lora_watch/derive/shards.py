@@ -24,7 +24,7 @@ def bucket_ranges(shards: int, buckets: int = BUCKETS) -> Iterator[tuple[int, in
     return ((low, high) for low, high in pairwise(edges) if low < high)
 
 
-def by_shards(derivation: Derivation, frames: Sequence[pl.LazyFrame], shards: int = 16) -> dict[str, pl.DataFrame]:
+def by_shards(derivation: Derivation, frames: Sequence[pl.LazyFrame], shards: int = 32) -> dict[str, pl.DataFrame]:
     """
     ``derivation(*frames)`` computed shard by shard and put together: memory is that of one shard and of the results. A shard
     is read once, so frames should have only the columns that the derivation needs.

@@ -86,8 +86,8 @@ def test_a_complete_log_leaves_no_residual_in_any_window(log: Log, window: Windo
 
 
 @QUICK
-@given(lru_logs(), windows(), st.floats(0.2, 0.8))
-def test_occupied_slot_time_is_the_area_under_the_count(log: Log, window: Window, _share: float):
+@given(lru_logs(), windows())
+def test_occupied_slot_time_is_the_area_under_the_count(log: Log, window: Window):
     counted = 0.0
     for row in log.events.filter(pl.col("kind").is_in(["load", "evict"])).rows(named=True):
         sign = 1 if row["kind"] == "load" else -1
