@@ -271,4 +271,5 @@ def set_up_logging(settings: LogSettings) -> None:
     handler.setFormatter(_JsonFormatter() if settings.format == "json" else _TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # what it has to say is counted by the listener
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # every try again; what came of it is ours to say
     LOG.setLevel(settings.level.upper())
