@@ -32,6 +32,7 @@ def carry(events: pl.LazyFrame, moment: int) -> pl.LazyFrame:
     parts = [
         marks,
         _last(past, ["stream"]),
+        _last(past.filter(kind == "steps"), ["stream"]),
         _last(past.filter(moved), [*_CHAIN]).filter(kind == "load"),
         _last(past.filter(kind.is_in(["use", "release"])), [*_CHAIN]).filter(kind == "use"),
         later,
