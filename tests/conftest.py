@@ -3,6 +3,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("lora_watch", deadline=None, max_examples=50)  # a busy machine is no failure
+settings.load_profile("lora_watch")
 
 
 @pytest.fixture
