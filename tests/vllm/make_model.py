@@ -32,7 +32,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=512, special_tokens=["<unk>", "<s>", "</s>"], initial_alphabet=alphabet)
     bpe.train_from_iterator(["which adapter sits in which slot is what we would like to know"], trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+    template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, chat_template=template, **special)
 
 
 def adapter(model: LlamaForCausalLM, rank: int, seed: int) -> dict[str, torch.Tensor]:

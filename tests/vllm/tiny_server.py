@@ -25,7 +25,7 @@ SLOTS, CPU_PLACES = 2, 4
 FLAGS = ("--served-model-name", "tiny", "--host", "127.0.0.1", "--dtype", "bfloat16", "--max-model-len", "1024", "--seed", "0")
 STOP_FLAGS = ("--shutdown-timeout", "20")  # vLLM's default is 0: its own stop kills a worker that is not gone at once
 LORA_FLAGS = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", str(SLOTS), "--max-cpu-loras", str(CPU_PLACES))
-START_SECONDS = 240
+START_SECONDS = 400
 
 
 @dataclass
