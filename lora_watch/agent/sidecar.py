@@ -67,8 +67,8 @@ class Logs:
                 boots = self._reader.boots()
             for boot in boots:
                 state = self._states.setdefault(boot.boot, State())
-                while True:
-                    before = self._positions.get(boot.boot, 0)
+                # up to what there was when we came: a busy engine writes as fast as it is read, and the page would never be done
+                while (before := self._positions.get(boot.boot, 0)) < boot.last_seq:
                     lines, position = self.read(boot.boot, before, _FOLD_LINES)
                     for line in lines:
                         state.fold(json.loads(line))

@@ -14,7 +14,8 @@ from agent.test_log import BOOT, line, reader, write
 from prometheus_client.parser import text_string_to_metric_families
 
 from lora_watch import names
-from lora_watch.agent.lines import API, WORKER, Header
+from lora_watch.agent.lines import API, WORKER, Header, segment_name
+from lora_watch.agent.log import LogReader
 from lora_watch.agent.main import main, parser
 from lora_watch.agent.metrics import MAX_ADAPTERS, EnginePage, page
 from lora_watch.agent.sidecar import Logs, Sidecar
@@ -240,6 +241,38 @@ def test_a_record_that_makes_no_sense_is_counted_and_the_next_is_read(tmp_path):
     assert (state["counters"]["unreadable"], state["counters"]["uses"]) == (3, {"hot": 1})
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": "steps", "count": 1e999, "clock": "host"},
+        {"kind": "steps", "count": 1, "execute_seconds": float("nan"), "clock": "host"},
+        {"kind": "lost", "count": -1, "reason": "gap"},
+        {"kind": "load", "tier": "gpu", "adapter_id": 1, "slot": 0, "seconds": 10**400, "ok": True},
+        {"kind": "load", "tier": "gpu", "adapter_id": 1, "slot": "x", "ok": True},
+        {"kind": "start", "role": "worker", "slots": "x"},
+        {"kind": "snapshot", "slots": [1]},
+        {"kind": "snapshot", "gpu": [[{}, "a", 1, 5]]},
+    ],
+)
+def test_a_record_with_a_wild_value_stops_neither_state_nor_metrics_nor_pruning(tmp_path, fields):
+    write(tmp_path, {1: line(1, **fields) + line(2, "use", adapter_id=1, lookup="hot")}, Header(issued=2, role=WORKER))
+    with serve(tmp_path) as sidecar:
+        state = json.loads(get(sidecar, "/state")[2])["boots"][BOOT]
+        assert values(get(sidecar, "/metrics")[2], names.AGENT_USES) == {("hot",): 1}
+    assert (state["counters"]["unreadable"], state["counters"]["loads"], state["counters"]["steps"]) == (1, [], 0)
+    assert Logs(tmp_path, 1 << 30, reader=reader(tmp_path)).prune() == 0
+
+
+def test_half_a_surrogate_pair_in_a_name_does_not_stop_the_metrics(tmp_path):
+    load = {"tier": "gpu", "from_tier": "cpu", "adapter": "a\ud800", "adapter_id": 1, "slot": 0, "seconds": 1, "reason": "\udfff"}
+    start = line(1, "start", role="worker", slots=2, model="\udc00")
+    write(tmp_path, {1: start + line(2, "load", ok=True, **load)}, Header(issued=2, role=WORKER))
+    with serve(tmp_path) as sidecar:
+        body = get(sidecar, "/metrics")[2]
+    assert values(body, names.ADAPTER_LOADED) == {("a?", "0", "gpu", "?", "false", "0"): 1}
+    assert values(body, names.AGENT_LOADS) == {("cpu", "?", "gpu"): 1}
+
+
 def test_the_registry_is_what_was_accepted_and_not_withdrawn(tmp_path):
     records = [
         ("start", {"role": "api"}),
@@ -387,3 +420,22 @@ def test_a_wrong_flag_is_refused(flags, capsys):
 def test_the_environment_gives_the_defaults():
     options = parser({"LORA_WATCH_LOG_DIR": "/x", "LORA_WATCH_AGENT_PORT": "1", "LORA_WATCH_LOG_MAX_BYTES": "5"}).parse_args([])
     assert (str(options.log_dir), options.port, options.max_bytes, options.host) == ("/x", 1, 5, "127.0.0.1")
+
+
+class Growing(LogReader):
+    """A log whose writer is as fast as its reader: each reading finds one record more."""
+
+    written = 1
+
+    def read(self, boot, after=0, limit=100, kinds=None):
+        self.written += 1
+        with (self._directory / segment_name(boot, 1)).open("ab") as out:
+            out.write(line(self.written, "steps", count=1))
+        return super().read(boot, after, limit, kinds)
+
+
+def test_a_page_is_answered_though_the_log_grows_as_fast_as_it_is_read(tmp_path):
+    write(tmp_path, {1: line(1, "steps", count=1)})
+    logs = Logs(tmp_path, 1 << 30, reader=Growing(tmp_path, alive=lambda _path: True))
+    assert logs.fold(lambda states: states[BOOT].steps) == 2
+    assert logs.fold(lambda states: states[BOOT].steps) == 2
