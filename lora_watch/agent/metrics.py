@@ -95,17 +95,22 @@ def _fill(family: CounterMetricFamily, counted: Iterable[Mapping[Any, float]]) -
     total: dict[tuple[str, ...], float] = {}
     for counter in counted:
         for key, count in counter.items():
-            labels = key if isinstance(key, tuple) else (key,)
+            labels = tuple(_label(text) for text in (key if isinstance(key, tuple) else (key,)))
             total[labels] = total.get(labels, 0) + count
     for labels, value in sorted(total.items()):
         family.add_metric(labels, value)
+
+
+def _label(text: str) -> str:
+    """``text`` as a label may hold it: half of a surrogate pair, which UTF-8 cannot hold, becomes ``?``."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _histograms(states: Iterable[State]) -> dict[tuple[str, str], Histogram]:
     total: dict[tuple[str, str], Histogram] = {}
     for state in states:
         for key, histogram in state.load_seconds.items():
-            entry = total.setdefault(key, Histogram())
+            entry = total.setdefault((_label(key[0]), _label(key[1])), Histogram())
             entry.counts = [a + b for a, b in zip(entry.counts, histogram.counts, strict=True)]
             entry.total += histogram.total
     return total
@@ -144,12 +149,12 @@ def residency(states: Mapping[str, State]) -> Iterator[Metric]:
     named = set(sorted(everyone)[:MAX_ADAPTERS])
     series: Counter[tuple[str, ...]] = Counter()
     for state in workers:
-        at = (state.model or "", state.engine)
+        at = (_label(state.model or ""), _label(state.engine))
         tiers = (("gpu", ((key, slot.adapter) for key, slot in state.gpu.items())), ("cpu", iter(state.cpu.items())))
         for level, adapters in tiers:
             for adapter_id, name in adapters:
                 pinned = str(adapter_id in state.pinned).lower()
-                series[(*at, name if name in named else "other", level, pinned, "0")] += 1
+                series[(*at, _label(name) if name in named else "other", level, pinned, "0")] += 1
         gpu.add_metric(at, len(state.gpu))
         cpu.add_metric(at, len(state.cpu))
         if state.slots is not None:

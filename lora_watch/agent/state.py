@@ -1,5 +1,6 @@
 """Folds the records of one process into how things are now, and into counters since it began (or since its log begins)."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -74,7 +75,7 @@ class State:
         """Take in the next record. A kind nobody knows only moves the position; one whose fields make no sense is counted."""
         try:
             self._fold(record)
-        except (TypeError, ValueError, KeyError):
+        except (TypeError, ValueError, KeyError, OverflowError):
             self.unreadable += 1
 
     def _fold(self, record: Mapping[str, Any]) -> None:
@@ -104,10 +105,11 @@ class State:
         elif kind == "request":
             self.requests[str(record.get("finish_reason"))] += 1
         elif kind == "steps":
-            clock = str(record.get("clock"))
-            self.steps += int(record.get("count") or 0)
-            self.execute_seconds[clock] = self.execute_seconds.get(clock, 0.0) + (record.get("execute_seconds") or 0.0)
-            self.adapter_seconds[clock] = self.adapter_seconds.get(clock, 0.0) + (record.get("adapter_seconds") or 0.0)
+            clock, count = str(record.get("clock")), _whole(record.get("count")) or 0
+            executing, on_adapters = _seconds(record.get("execute_seconds")), _seconds(record.get("adapter_seconds"))
+            self.steps += count
+            self.execute_seconds[clock] = self.execute_seconds.get(clock, 0.0) + executing
+            self.adapter_seconds[clock] = self.adapter_seconds.get(clock, 0.0) + on_adapters
         elif kind == "register":
             if record.get("ok"):
                 self.registered[adapter] = (key, record.get("path"))
@@ -115,7 +117,7 @@ class State:
             if record.get("ok"):
                 self.registered.pop(adapter, None)
         elif kind == "lost":
-            self.lost[str(record.get("reason"))] += int(record.get("count") or 0)
+            self.lost[str(record.get("reason"))] += _whole(record.get("count")) or 0
         elif kind == "start":
             self._start(record)
         elif kind == "snapshot":
@@ -126,20 +128,21 @@ class State:
         if not record.get("ok", True):
             self.failed_loads[tier, from_tier, str(record.get("reason"))] += 1
             return
-        self.loads[tier, from_tier, str(record.get("reason"))] += 1
-        if record.get("seconds") is not None:
-            self.load_seconds.setdefault((tier, from_tier), Histogram()).add(float(record["seconds"]))
         key: Any = record.get("adapter_id")
+        seconds = None if record.get("seconds") is None else _seconds(record["seconds"])
         if tier == "gpu":
-            self.gpu[key] = Slot(str(record.get("adapter")), record.get("slot"), record["at"], record.get("rank"))
+            self.gpu[key] = Slot(str(record.get("adapter")), _whole(record.get("slot")), record["at"], record.get("rank"))
         else:
             self.cpu[key] = str(record.get("adapter"))
+        self.loads[tier, from_tier, str(record.get("reason"))] += 1
+        if seconds is not None:
+            self.load_seconds.setdefault((tier, from_tier), Histogram()).add(seconds)
 
     def _start(self, record: Mapping[str, Any]) -> None:
         if record.get("role") == "worker":
             self.role = "worker"
-            self.slots, self.cpu_capacity = record.get("slots"), record.get("cpu_capacity")
-            self.model = record.get("model")
+            self.slots, self.cpu_capacity = _whole(record.get("slots")), _whole(record.get("cpu_capacity"))
+            self.model = None if record.get("model") is None else str(record["model"])
             for table in (self.gpu, self.cpu, self.pinned, self.in_batch):
                 table.clear()
         else:
@@ -158,11 +161,11 @@ class State:
             self.registered.update({str(name): (key, path) for name, key, path in record["registered"]})
             return
         self.role = "worker"
-        self.slots, self.cpu_capacity = record.get("slots"), record.get("cpu_capacity")
+        self.slots, self.cpu_capacity = _whole(record.get("slots")), _whole(record.get("cpu_capacity"))
         if first:
             for table in (self.gpu, self.cpu, self.pinned, self.in_batch):
                 table.clear()
-        self.gpu.update({key: Slot(str(name), slot, at) for slot, name, key, at in record.get("gpu", ())})
+        self.gpu.update({key: Slot(str(name), _whole(slot), at) for slot, name, key, at in record.get("gpu", ())})
         self.cpu.update({key: str(name) for name, key in record.get("cpu", ())})
         self.pinned.update({key: str(name) for name, key in record.get("pinned", ())})
         self.in_batch.update({key: str(name) for name, key in record.get("in_batch", ())})
@@ -212,6 +215,25 @@ class State:
             "last_seq": self.last_seq,
             "last_at": self.last_at,
         }
+
+
+def _whole(value: Any) -> int | None:
+    """A count or a place as a record has it, None where it has none; TypeError or ValueError for what can be neither."""
+    if value is None:
+        return None
+    if type(value) is not int:
+        raise TypeError(f"not a whole number: {type(value).__name__}")
+    if not 0 <= value < 1 << 63:
+        raise ValueError("a whole number out of range")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    """A length of time as a record has it, 0 where it has none; an error for what is negative or no number."""
+    seconds = float(value or 0.0)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError("not a length of time")
+    return seconds
 
 
 def _rows(counter: Mapping[Any, int], *names: str) -> list[dict[str, Any]]:
