@@ -3,7 +3,9 @@ The sidecar's ``/metrics``: our counters, the residency gauges under the names p
 beside them.
 """
 
+import http.client
 import re
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -21,6 +23,8 @@ MAX_ADAPTERS = 1000
 """Adapters named in labels; the others are summed up as ``other``."""
 ENGINE_PAGE_BYTES = 32 << 20
 ENGINE_SECONDS = 5.0
+"""To connect, between two bytes, and, within twice as long, for the page in all."""
+_PIECE = 1 << 16
 
 _DECLARES = re.compile(rb"^# TYPE (\S+) ", re.MULTILINE)
 
@@ -189,10 +193,19 @@ class EnginePage:
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
     def read(self) -> bytes | None:
-        """The page, or None where the engine does not answer in time, answers an error, or sends more than we would pass on."""
+        """
+        The page whole, or None where the engine does not answer in time, answers an error or no HTTP, breaks off in the middle,
+        or sends more than we would pass on.
+        """
+        end = time.monotonic() + self._seconds
+        body = bytearray()
         try:
             with self._open(self._request, timeout=self._seconds) as answer:
-                body: bytes = answer.read(self._max_bytes + 1)
-        except (OSError, ValueError, urllib.error.URLError):
+                while piece := answer.read1(_PIECE):
+                    body += piece
+                    if len(body) > self._max_bytes or time.monotonic() > end:
+                        return None
+                promised = answer.headers.get("Content-Length")
+        except (OSError, ValueError, urllib.error.URLError, http.client.HTTPException):
             return None
-        return body if len(body) <= self._max_bytes else None
+        return bytes(body) if promised is None or promised == str(len(body)) else None

@@ -1,8 +1,10 @@
+import contextlib
 import http.client
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -354,6 +356,55 @@ def test_an_engine_that_is_down_is_said_and_ours_is_served(folder):
 def test_an_engine_page_past_the_limit_is_not_passed_on(folder, engine_page):
     with serve(folder, engine=EnginePage(engine_page(b"x 1\n" * 100), max_bytes=100)) as sidecar:
         assert values(get(sidecar, "/metrics")[2], names.AGENT_ENGINE_UP) == {(): 0}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"mail.example.org ESMTP\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nvllm:num_requests_running 12",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nvllm:num_requests_running 12",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"",
+    ],
+)
+def test_an_engine_that_answers_no_http_or_breaks_off_is_down_and_ours_is_served(folder, answer):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer_once():
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=answer_once, daemon=True)
+        thread.start()
+        engine = EnginePage(f"http://127.0.0.1:{listener.getsockname()[1]}/metrics")
+        with serve(folder, engine=engine) as sidecar:
+            body = get(sidecar, "/metrics")[2]
+        thread.join()
+    assert values(body, names.AGENT_ENGINE_UP) == {(): 0}
+    assert values(body, names.AGENT_STEPS) == {(): 9}
+    assert b"num_requests_running" not in body
+
+
+def test_an_engine_that_trickles_is_given_up(folder):
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def trickle():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while not over.wait(0.02):
+                    connection.sendall(b"#")
+
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        assert EnginePage(f"http://127.0.0.1:{listener.getsockname()[1]}/metrics", seconds=0.3).read() is None
+        over.set()
+        thread.join()
 
 
 def test_pruning_counts_first_and_keeps_to_the_cap(folder):
