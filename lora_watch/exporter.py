@@ -3,7 +3,7 @@ The service's own ``/metrics``: what was derived, and how the watcher itself is 
 
 Labels are bounded: per pod at most ``adapters`` adapters have series of their own (most requests and loads first), the rest is
 one series called ``other`` where the figure adds up, and none where it does not (a quantile of a sum is no sum of quantiles).
-Unknown is an absent series, never 0. Every derived series carries ``provenance``.
+Unknown is an absent series, never 0. Every derived series carries its own ``provenance``: the worst of what it was made from.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +35,7 @@ class Derived(Protocol):
 class Series:
     """One family made of columns: ``columns`` maps a value of the label ``by`` to the column that holds it."""
 
+    part: str  # of the overview: whose provenance it bears
     name: str
     help: str
     columns: tuple[tuple[str, str], ...]
@@ -45,54 +46,74 @@ class Series:
 
 POD_SERIES = (
     Series(
+        "residency",
         names.RESIDENCY_SECONDS,
         "Quantile of how long an adapter stays in a slot, Kaplan-Meier over the window",
         (("0.5", "p50_seconds"), ("0.95", "p95_seconds")),
         by="quantile",
     ),
     Series(
+        "residency",
         names.RESIDENCY_STAYS,
         "Stays in the window: completed, still open or cut off (censored), begun unseen (left_truncated)",
         (("completed", "completed"), ("censored", "censored"), ("left_truncated", "left_truncated")),
         by="state",
     ),
     Series(
+        "swaps",
         names.SWAPS_PER_SECOND,
         "Evictions from a GPU slot to make room, per second the engine was up in the window",
         (("", "swaps_per_second"),),
     ),
     Series(
+        "swaps",
         names.LOADS_PER_SECOND,
         "Loads into a GPU slot per second the engine was up in the window, by where the adapter was",
         (("cpu", "warm_loads_per_second"), ("disk", "cold_loads_per_second")),
         by="from_tier",
     ),
-    Series(names.SLOTS, "GPU slots (max_loras)", (("", "slots"),)),
-    Series(names.RESIDENT_ADAPTERS, "Adapters in a GPU slot, time average over the window", (("", "resident_adapters"),)),
-    Series(names.OCCUPANCY_RATIO, "Resident adapters over slots, time average; 1 in any warm pod", (("", "occupancy_ratio"),)),
+    Series("occupancy", names.SLOTS, "GPU slots (max_loras)", (("", "slots"),)),
     Series(
-        names.ACTIVE_ADAPTERS, "Distinct adapters in flight or queued at least once in the window", (("", "active_adapters"),)
+        "occupancy", names.RESIDENT_ADAPTERS, "Adapters in a GPU slot, time average over the window", (("", "resident_adapters"),)
     ),
-    Series(names.ACTIVE_PER_SLOT, "Active adapters over slots; above 1 some must swap", (("", "active_per_slot_ratio"),)),
     Series(
+        "occupancy",
+        names.OCCUPANCY_RATIO,
+        "Resident adapters over slots, time average; 1 in any warm pod",
+        (("", "occupancy_ratio"),),
+    ),
+    Series(
+        "occupancy",
+        names.ACTIVE_ADAPTERS,
+        "Distinct adapters in flight or queued at least once in the window",
+        (("", "active_adapters"),),
+    ),
+    Series(
+        "occupancy", names.ACTIVE_PER_SLOT, "Active adapters over slots; above 1 some must swap", (("", "active_per_slot_ratio"),)
+    ),
+    Series(
+        "misses",
         names.MISS_RATIO,
         "Requests whose adapter was not in a slot when scheduled, over requests with an adapter",
         (("", "miss_ratio"),),
     ),
     Series(
+        "misses",
         names.REQUESTS,
         "Requests with an adapter that finished in the window, by where the adapter was",
-        (("hot", "hot"), ("warm", "warm"), ("cold", "cold"), ("unknown", "unknown")),
+        (("hot", "hot"), ("warm", "warm_requests"), ("cold", "cold_requests"), ("unknown", "unknown")),
         by="lookup",
     ),
-    Series(names.GHOST_HITS, "Hits whose adapter was evicted within 30 s", (("", "ghost_hits"),)),
+    Series("misses", names.GHOST_HITS, "Hits whose adapter was evicted within 30 s", (("", "ghost_hits"),)),
     Series(
+        "swap_queue",
         names.SWAP_QUEUE_DEPTH,
         "Requests waiting for an adapter that was not in a slot",
         (("mean", "swap_queue_mean"), ("max", "swap_queue_max")),
         by="statistic",
     ),
     Series(
+        "inference_share",
         names.INFERENCE_SHARE,
         "Share of GPU wall time spent on inference, with its grade: A CUDA events, A- host time, D upper bound by activity",
         (("low", "share_low"), ("high", "share_high")),
@@ -100,6 +121,7 @@ POD_SERIES = (
         labels=("grade",),
     ),
     Series(
+        "little",
         names.LITTLE_RESIDUAL,
         "Little's law: relative gap between occupied slots and load rate x mean stay; 0 on complete data",
         (("", "little_residual_ratio"),),
@@ -107,14 +129,23 @@ POD_SERIES = (
 )
 ADAPTER_SERIES = (
     Series(
+        "residency",
         names.ADAPTER_STAY_SECONDS,
         "Quantile of how long this adapter stays in a slot, Kaplan-Meier over the window",
         (("0.5", "p50_seconds"), ("0.95", "p95_seconds")),
         by="quantile",
     ),
-    Series(names.ADAPTER_RESIDENT, "1 while the adapter is in a GPU slot at the end of the window", (("", "resident"),)),
-    Series(names.ADAPTER_REQUESTS, "Requests for this adapter that finished in the window", (("", "requests"),), adds_up=True),
-    Series(names.ADAPTER_LOADS, "Loads of this adapter into a GPU slot in the window", (("", "loads"),), adds_up=True),
+    Series(
+        "residents", names.ADAPTER_RESIDENT, "1 while the adapter is in a GPU slot at the end of the window", (("", "resident"),)
+    ),
+    Series(
+        "misses",
+        names.ADAPTER_REQUESTS,
+        "Requests for this adapter that finished in the window",
+        (("", "requests"),),
+        adds_up=True,
+    ),
+    Series("swaps", names.ADAPTER_LOADS, "Loads of this adapter into a GPU slot in the window", (("", "loads"),), adds_up=True),
 )
 
 
@@ -189,7 +220,8 @@ def families(frame: pl.DataFrame, series: Iterable[Series], identity: Sequence[s
             if column not in frame.columns:
                 continue
             known = frame.filter(pl.col(column).is_not_null())
-            for row in known.select(*identity, *one.labels, "provenance", pl.col(column).cast(pl.Float64)).iter_rows():
+            told = f"{one.part}_provenance" if f"{one.part}_provenance" in frame.columns else "provenance"
+            for row in known.select(*identity, *one.labels, told, pl.col(column).cast(pl.Float64)).iter_rows():
                 *texts, provenance, value = row
                 split = len(identity)
                 labels = [*texts[:split], *([label] if one.by else []), *texts[split:], provenance]
@@ -197,9 +229,9 @@ def families(frame: pl.DataFrame, series: Iterable[Series], identity: Sequence[s
         yield family
 
 
-def _worst() -> pl.Expr:
+def _worst(column: str) -> pl.Expr:
     order = {str(provenance): i for i, provenance in enumerate(Provenance)}
-    return pl.col("provenance").sort_by(pl.col("provenance").replace_strict(order, default=len(order))).last()
+    return pl.col(column).drop_nulls().sort_by(pl.col(column).drop_nulls().replace_strict(order, default=len(order))).last()
 
 
 def bounded(adapters: pl.DataFrame, cap: int) -> pl.DataFrame:
@@ -223,6 +255,8 @@ def bounded(adapters: pl.DataFrame, cap: int) -> pl.DataFrame:
         return kept
     sums = [column for one in ADAPTER_SERIES if one.adds_up for _, column in one.columns]
     other = rest.group_by(POD, maintain_order=True).agg(
-        pl.lit(OTHER).alias("adapter"), _worst(), *[pl.when(pl.col(c).count() > 0).then(pl.col(c).sum()).alias(c) for c in sums]
+        pl.lit(OTHER).alias("adapter"),
+        *[_worst(name) for name in rest.columns if name.endswith("provenance")],
+        *[pl.when(pl.col(c).count() > 0).then(pl.col(c).sum()).alias(c) for c in sums],
     )
     return pl.concat([kept, other.select([c for c in kept.columns if c in other.columns])], how="diagonal_relaxed")

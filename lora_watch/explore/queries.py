@@ -1,6 +1,6 @@
 """Reading queries: the only place, besides jobs, that chains store and derive. Every answer is about one window."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -100,24 +100,27 @@ def overview(store: Store, window: Window, past: Past) -> Overview:
     samples = store.scan(SAMPLES, window).filter(pl.col("metric").is_in(_SAMPLES)).collect(engine="streaming").lazy()
     up, sat = boots(events).collect().lazy(), stays(events).collect().lazy()
 
-    def by(keys: tuple[str, ...]) -> list[pl.LazyFrame]:
+    def by(keys: tuple[str, ...]) -> dict[str, pl.LazyFrame]:
         found = misses(requests, sat, window, by=keys, events=events).rename({"warm": "warm_requests", "cold": "cold_requests"})
-        return [residency(sat, window, by=keys).drop("loads"), swaps(events, window, by=keys, boots=up), found]
+        return {
+            "residency": residency(sat, window, by=keys).drop("loads"),
+            "swaps": swaps(events, window, by=keys, boots=up),
+            "misses": found,
+        }
 
+    queue = swap_queue(requests, sat, window, by=POD, samples=samples)
     pods = _joined(
-        [
-            *by(POD),
-            occupancy(sat, up, window, by=POD, events=events, requests=requests, samples=samples),
-            swap_queue(requests, sat, window, by=POD, samples=samples).rename(
-                {"mean_depth": "swap_queue_mean", "max_depth": "swap_queue_max"}
-            ),
-            inference_share(events, window, by=POD, boots=up, samples=samples),
-            little(events, window, by=POD).select(*POD, little_residual_ratio="residual_ratio", provenance="provenance"),
-            _lost(events, window),
-        ],
+        {
+            **by(POD),
+            "occupancy": occupancy(sat, up, window, by=POD, events=events, requests=requests, samples=samples),
+            "swap_queue": queue.rename({"mean_depth": "swap_queue_mean", "max_depth": "swap_queue_max"}),
+            "inference_share": inference_share(events, window, by=POD, boots=up, samples=samples),
+            "little": little(events, window, by=POD).select(*POD, "provenance", little_residual_ratio="residual_ratio"),
+            "log": _lost(events, window),
+        },
         POD,
     ).with_columns(_per_second(count).alias(name) for count, name in RATES)
-    adapters = _joined([*by(ADAPTER), _resident(sat, window)], ADAPTER)
+    adapters = _joined({**by(ADAPTER), "residents": _resident(sat, window)}, ADAPTER)
     return Overview(window, pods.sort(POD), adapters.sort(ADAPTER))
 
 
@@ -130,19 +133,23 @@ def _per_second(count: str) -> pl.Expr:
     return pl.when(pl.col("observed_seconds") > 0).then(pl.col(count) * pl.col("engines") / pl.col("observed_seconds"))
 
 
-def _joined(parts: Iterable[pl.LazyFrame], keys: tuple[str, ...]) -> pl.DataFrame:
-    """All parts side by side, a row wherever any has one; ``provenance`` is the worst, a column said twice is the first's."""
+def _joined(parts: Mapping[str, pl.LazyFrame], keys: tuple[str, ...]) -> pl.DataFrame:
+    """
+    All parts side by side, a row wherever any has one; a column said twice is the first's.
+
+    Each part's provenance becomes ``<part>_provenance``; ``provenance`` is the worst of them.
+    """
     whole: pl.DataFrame | None = None
-    for frame in pl.collect_all(list(parts)):
-        part = frame.with_columns(pl.col("provenance").cast(PROVENANCE))
+    for name, part in zip(parts, pl.collect_all(list(parts.values())), strict=True):
+        frame = part.rename({"provenance": f"{name}_provenance"})
         if whole is None:
-            whole = part
+            whole = frame
             continue
-        part = part.select(*keys, "provenance", *(name for name in part.columns if name not in whole.columns))
-        joined = whole.join(part, on=keys, how="full", coalesce=True, nulls_equal=True, suffix="_part")
-        whole = joined.with_columns(provenance=pl.max_horizontal("provenance", "provenance_part")).drop("provenance_part")
+        frame = frame.select(*keys, *(column for column in frame.columns if column not in whole.columns))
+        whole = whole.join(frame, on=keys, how="full", coalesce=True, nulls_equal=True)
     assert whole is not None
-    return whole.with_columns(pl.col("provenance").cast(pl.String))
+    known = [pl.col(f"{name}_provenance").cast(PROVENANCE) for name in parts]
+    return whole.with_columns(provenance=pl.max_horizontal(known).cast(pl.String))
 
 
 def _lost(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:

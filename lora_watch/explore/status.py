@@ -106,7 +106,7 @@ def _pods(shown: Overview) -> Grid:
             _share(row),
             _percent(row["little_residual_ratio"]),
             _count(row["lost"]),
-            row["provenance"] or "–",
+            _known(row),
         )
     return grid
 
@@ -129,7 +129,7 @@ def _adapters(title: str, rows: pl.DataFrame, most: int) -> Grid:
             quantile(row, "p50"),
             quantile(row, "p95"),
             _stays(row),
-            row["provenance"] or "–",
+            _known(row),
         )
     if rows.height > most:
         grid.caption = f"and {rows.height - most} more adapters; --adapters {rows.height} lists them"
@@ -202,3 +202,13 @@ def _share(row: dict[str, Any]) -> str:
         else f"{_percent(low)} … {_percent(high)}"
     )
     return f"{value} ({grade})"
+
+
+def _known(row: dict[str, Any]) -> str:
+    """How the row is known: the usual provenance of its parts, and by name the parts that are known otherwise."""
+    parts = {name.removesuffix("_provenance"): text for name, text in row.items() if name.endswith("_provenance") and text}
+    if not parts:
+        return "–"
+    usual = max(sorted(set(parts.values())), key=list(parts.values()).count)
+    others = [f"{name.replace('_', ' ')}: {text}" for name, text in parts.items() if text != usual]
+    return "; ".join([usual, *others])

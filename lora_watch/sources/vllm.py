@@ -231,6 +231,7 @@ def read_page(
     gauge: tuple[float, Mapping[str, str]] | None = None
     residents_named = False
     requests_running = 0.0
+    engines = {sample.labels["engine"] for sample in page.samples if "engine" in sample.labels}
     for sample in page.samples:
         if sample.name == names.LORA_REQUESTS_INFO:
             time = gauge_time(sample.value, now / SECOND)
@@ -258,7 +259,8 @@ def read_page(
             problems.append(f"{names.LORA_REQUESTS_INFO} is stale: last set {age / 60:.0f} min ago while requests run")
         seen = in_flight(gauge[1], known)
         problems += seen.problems
-        rows += in_flight_rows(pod, at, seen, source, adapters=not residents_named)
+        whose = {"engine": engines.pop()} if len(engines) == 1 else {}  # the gauge has no such label
+        rows += in_flight_rows(pod, at, seen, source, adapters=not residents_named, labels=whose)
     return _once(rows, problems), tuple(problems)
 
 

@@ -198,3 +198,10 @@ def test_a_hostile_name_in_flight_is_a_row_with_just_that_name(name):
     frame, problems = rows(gauge(escaped, NOW))
     assert of(frame, names.SAMPLE_IN_FLIGHT) == [(name, 1.0)]
     assert problems == ()
+
+
+@pytest.mark.parametrize(("engines", "whose"), [(("0",), "0"), (("0", "1"), None)])
+def test_the_stock_gauge_is_about_the_engine_of_its_page_where_there_is_one(engines, whose):
+    running = "".join(f'{names.REQUESTS_RUNNING}{{engine="{engine}"}} 1\n' for engine in engines).encode()
+    frame, _ = rows(running + gauge("a", NOW))
+    assert set(frame.filter(metric=names.SAMPLE_IN_FLIGHT)["engine"].to_list()) == {whose}
