@@ -26,6 +26,7 @@ WORKER, API = 1, 2
 
 _MAGIC = int.from_bytes(b"lorawtch", "little")
 _HEADER = struct.Struct("<8Q")
+_decode = json.JSONDecoder().raw_decode  # of text: given bytes, json would look for their encoding each time
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 
 
@@ -80,10 +81,17 @@ def parse(line: bytes, boot: str) -> dict[str, Any] | None:
     if start < 0:
         return None
     try:
-        record = json.loads(line[start:])
+        text = line[start:].decode("utf-8", "surrogatepass")
+        record, end = _decode(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or record.get("boot") != boot or type(record.get("seq")) is not int or record["seq"] < 1:
+    if (
+        text[end:].strip()
+        or not isinstance(record, dict)
+        or record.get("boot") != boot
+        or type(record.get("seq")) is not int
+        or record["seq"] < 1
+    ):
         return None
     return record if isinstance(record.get("kind"), str) and type(record.get("at")) is int else None
 

@@ -52,6 +52,7 @@ class _Segment:
     size: int = 0
     head: bytes = b""
     marks: list[tuple[int, int]] = field(default_factory=list)  # (seq, offset): records up to seq end at offset
+    latest: tuple[int, int] = (0, 0)  # where the latest reading stopped, likewise: the next one mostly goes on there
     tail: tuple[int, dict[str, Any] | None] = (-1, None)  # the last record when the segment had this size
 
 
@@ -62,18 +63,24 @@ class _Answer:
     position: int
     limit: int
     kinds: Collection[str] | None
+    parsed: bool = False  # records are wanted, not lines
     lines: list[bytes] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list)
     weight: int = 0
     scanned: int = 0
     garbage: bool = False
 
     def full(self) -> bool:
-        return len(self.lines) >= self.limit or self.weight >= ANSWER_BYTES or self.scanned >= SCAN_BYTES
+        count = len(self.lines) + len(self.records)
+        return count >= self.limit or self.weight >= ANSWER_BYTES or self.scanned >= SCAN_BYTES
 
-    def add(self, kind: str, seq: int, line: bytes) -> None:
-        self.position = seq
-        if self.kinds is None or kind in self.kinds:
-            self.lines.append(line)
+    def add(self, record: dict[str, Any], line: bytes) -> None:
+        self.position = record["seq"]
+        if self.kinds is None or record["kind"] in self.kinds:
+            if self.parsed:
+                self.records.append(record)
+            else:
+                self.lines.append(line)
             self.weight += len(line)
 
 
@@ -114,19 +121,28 @@ class LogReader:
         may end early (``ANSWER_BYTES``, ``SCAN_BYTES``); ask again from its position until that stands still. A boot nobody
         knows gives ``([], after)``.
         """
+        answer = self._read(boot, _Answer(after, min(limit, MAX_LIMIT), kinds))
+        return answer.lines, answer.position
+
+    def records(self, boot: str, after: int, limit: int) -> tuple[list[dict[str, Any]], int]:
+        """As ``read``, each record parsed (and parsed once)."""
+        answer = self._read(boot, _Answer(after, limit, None, parsed=True))
+        return answer.records, answer.position
+
+    def _read(self, boot: str, asked: _Answer) -> _Answer:
         for _ in range(3):  # a segment may be deleted while it is read; then what is left is read anew
             header_path = self._directory / f"{boot}.head"
             dead = not self._alive(header_path)  # asked before reading: what a dead writer wrote is all there is
             header = Header.read(header_path)
-            answer = _Answer(after, min(limit, MAX_LIMIT), kinds)
+            answer = _Answer(asked.position, asked.limit, asked.kinds, parsed=asked.parsed)
             try:
                 whole = self._scan(boot, answer)
             except FileNotFoundError:
                 continue
             if whole and dead and header is not None:
                 self._death(boot, header, answer)
-            return answer.lines, answer.position
-        return [], after
+            return answer
+        return asked
 
     # --- scanning --------------------------------------------------------------------------------------------------------------
 
@@ -138,8 +154,9 @@ class LogReader:
             head = _head(segment.path)
             if head != segment.head:  # cut to nothing and written on past its old size: offsets lead astray
                 segment.marks.clear()
+                segment.latest = (0, 0)
                 segment.head = head
-            offset = max((mark for mark in segment.marks if mark[0] <= answer.position), default=(0, 0))[1]
+            offset = max(mark[1] for mark in ((0, 0), segment.latest, *segment.marks) if mark[0] <= answer.position)
             oldest = index == 0 and answer.position + 1 < segment.first
             for line, end in _lines(segment.path, offset):
                 answer.scanned += end - offset
@@ -150,6 +167,7 @@ class LogReader:
                     continue
                 if not segment.marks or end - segment.marks[-1][1] >= _BLOCK:
                     segment.marks.append((record["seq"], end))
+                segment.latest = (record["seq"], end)
                 if record["seq"] > answer.position:
                     self._take(boot, record, line, answer, oldest=oldest)
                 oldest = False
@@ -159,7 +177,7 @@ class LogReader:
         return True
 
     def _take(self, boot: str, record: dict[str, Any], line: bytes, answer: _Answer, *, oldest: bool) -> None:
-        seq, first = record["seq"], record["seq"]
+        first = record["seq"]
         if record["kind"] == "lost" and type(record.get("first")) is int:
             first = min(first, record["first"])
         if first > answer.position + 1:
@@ -168,7 +186,7 @@ class LogReader:
             if answer.full():
                 return
         start = line.rfind(b'{"v":1,')
-        answer.add(record["kind"], seq, (line[start:].rstrip() if start else line.rstrip()) + b"\n")
+        answer.add(record, (line[start:].rstrip() if start else line.rstrip()) + b"\n")
 
     def _lost(self, boot: str, answer: _Answer, last: int, at: int, reason: str, engine: str, *, seq: int | None = None) -> None:
         first = answer.position + 1
@@ -186,7 +204,7 @@ class LogReader:
             "last": last,
             "reason": reason,
         }
-        answer.add("lost", at_seq, to_line(record))
+        answer.add(record, to_line(record))
 
     def _death(self, boot: str, header: Header, answer: _Answer) -> None:
         """Account for the end of a dead writer: what it had issued and not written, or only that it died."""

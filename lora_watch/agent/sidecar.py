@@ -22,7 +22,7 @@ _KNOWN: Mapping[str, Collection[str]] = {
     "/metrics": (),
     "/healthz": (),
 }
-_FOLD_LINES = 5_000
+_FOLD_RECORDS = 5_000
 """Records read at once for the state: few enough that a reader of events is not kept waiting."""
 
 T = TypeVar("T")
@@ -69,9 +69,10 @@ class Logs:
                 state = self._states.setdefault(boot.boot, State())
                 # up to what there was when we came: a busy engine writes as fast as it is read, and the page would never be done
                 while (before := self._positions.get(boot.boot, 0)) < boot.last_seq:
-                    lines, position = self.read(boot.boot, before, _FOLD_LINES)
-                    for line in lines:
-                        state.fold(json.loads(line))
+                    with self._reading:
+                        records, position = self._reader.records(boot.boot, before, _FOLD_RECORDS)
+                    for record in records:
+                        state.fold(record)
                     self._positions[boot.boot] = position
                     if position == before:
                         break

@@ -42,6 +42,18 @@ def test_lines_are_served_as_they_were_written(tmp_path):
     assert b"".join(reader(tmp_path).read(BOOT)[0]) == data
 
 
+@given(st.lists(st.sampled_from(["good", "torn", "gone"]), max_size=30), st.integers(1, 4))
+def test_parsed_records_are_what_the_lines_say_read_a_few_at_a_time(tmp_path_factory, fates, limit):
+    folder = tmp_path_factory.mktemp("log")
+    text = {"good": line, "torn": lambda seq: line(seq)[:30] + b"\n", "gone": lambda seq: b""}
+    write(folder, {1: b"".join(text[fate](seq) for seq, fate in enumerate(fates, 1))}, Header(issued=len(fates), role=WORKER))
+    log, whole, found, position = reader(folder, alive=False), read(folder, alive=False)[0], [], 0
+    for _ in range(len(fates) + 2):
+        records, position = log.records(BOOT, position, limit)
+        found += records
+    assert found == whole
+
+
 def test_a_torn_last_line_is_not_served_until_it_is_whole(tmp_path):
     write(tmp_path, {1: line(1) + line(2)[:-5]})
     log = reader(tmp_path)

@@ -478,11 +478,11 @@ class Growing(LogReader):
 
     written = 1
 
-    def read(self, boot, after=0, limit=100, kinds=None):
+    def records(self, boot, after, limit):
         self.written += 1
         with (self._directory / segment_name(boot, 1)).open("ab") as out:
             out.write(line(self.written, "steps", count=1))
-        return super().read(boot, after, limit, kinds)
+        return super().records(boot, after, limit)
 
 
 def test_a_page_is_answered_though_the_log_grows_as_fast_as_it_is_read(tmp_path):
