@@ -18,15 +18,21 @@ from conftest import free_port
 from story import ADAPTERS
 from tiny_client import Traffic, call
 
+from lora_watch.names import HISTOGRAMS
+
 PER_SECOND = 4.0
 MINUTE_SECONDS = 60.0
 SCRAPE_SECONDS = 5.0
 
 
 def shortened(page: str) -> str:
-    """The engine's own families, without those of Python and the HTTP server and without creation times."""
-    lines = [line for line in page.splitlines(keepends=True) if "vllm:" in line and "_created" not in line]
-    return "".join(lines)
+    """The engine's own families, without creation times, and with the buckets of only those histograms that lora_watch reads."""
+    kept = []
+    for line in page.splitlines(keepends=True):
+        buckets = "_bucket{" in line and not line.startswith(tuple(f"{name}_bucket" for name in HISTOGRAMS))
+        if "vllm:" in line and "_created" not in line and not buckets:
+            kept.append(line)
+    return "".join(kept)
 
 
 @contextlib.asynccontextmanager
