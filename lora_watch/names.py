@@ -47,6 +47,7 @@ AGENT_REQUESTS = "lora_watch_agent_requests_total"  # finish_reason
 AGENT_LOST = "lora_watch_agent_lost_records_total"  # reason
 AGENT_LOG_BYTES = "lora_watch_agent_log_bytes"
 AGENT_ENGINE_UP = "lora_watch_agent_engine_up"
+AGENT_FORGOTTEN = "lora_watch_agent_forgotten_logs_total"
 
 # --- stored as samples beside what was scraped ---------------------------------------------------------------------------------
 SAMPLE_SCRAPE_UP = "lora_watch:scrape_up"  # 1 or 0: could this pod's page be read

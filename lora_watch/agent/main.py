@@ -107,7 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"agent     {sidecar.url}", flush=True)  # noqa: T201
         while not stopped.is_set():
             try:
+                before = logs.forgotten
                 logs.prune()
+                if logs.forgotten > before:
+                    print(f"forgot the logs of {logs.forgotten - before} processes that ended long ago", file=sys.stderr)  # noqa: T201
             except OSError as error:
                 print(f"the logs can't be pruned: {error}", file=sys.stderr)  # noqa: T201
             stopped.wait(PRUNE_SECONDS)

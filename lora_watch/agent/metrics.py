@@ -40,7 +40,9 @@ class _Families:
         return self._families
 
 
-def page(states: Mapping[str, State], log_bytes: int, *, engine: bytes | None = None, engine_up: bool | None = None) -> bytes:
+def page(
+    states: Mapping[str, State], log_bytes: int, forgotten: int = 0, *, engine: bytes | None = None, engine_up: bool | None = None
+) -> bytes:
     """
     The whole page: ours, then the ``engine``'s as it came.
 
@@ -50,7 +52,7 @@ def page(states: Mapping[str, State], log_bytes: int, *, engine: bytes | None = 
     declared = {name.decode("utf-8", "replace") for name in _DECLARES.findall(engine or b"")}
     families = [
         family
-        for family in (*counters(states), *residency(states), *_health(log_bytes, engine_up))
+        for family in (*counters(states), *residency(states), *_health(log_bytes, forgotten, engine_up))
         if not _names_of(family) & declared
     ]
     registry = CollectorRegistry(auto_describe=False)
@@ -114,9 +116,7 @@ def _histograms(states: Iterable[State]) -> dict[tuple[str, str], Histogram]:
     total: dict[tuple[str, str], Histogram] = {}
     for state in states:
         for key, histogram in state.load_seconds.items():
-            entry = total.setdefault((_label(key[0]), _label(key[1])), Histogram())
-            entry.counts = [a + b for a, b in zip(entry.counts, histogram.counts, strict=True)]
-            entry.total += histogram.total
+            total.setdefault((_label(key[0]), _label(key[1])), Histogram()).merge(histogram)
     return total
 
 
@@ -167,8 +167,7 @@ def residency(states: Mapping[str, State]) -> Iterator[Metric]:
             merged = Histogram()
             for key, histogram in state.load_seconds.items():
                 if key[0] == tier:
-                    merged.counts = [a + b for a, b in zip(merged.counts, histogram.counts, strict=True)]
-                    merged.total += histogram.total
+                    merged.merge(histogram)
             seconds.add_metric((*at, transition), _buckets(merged), sum_value=merged.total)
     for labels, count in sorted(series.items()):
         # two ids under one name (registered, withdrawn, registered again) are still one adapter that is loaded
@@ -176,8 +175,11 @@ def residency(states: Mapping[str, State]) -> Iterator[Metric]:
     yield from (loaded, gpu, cpu, slots, seconds)
 
 
-def _health(log_bytes: int, engine_up: bool | None) -> Iterator[Metric]:  # noqa: FBT001 - private, and named at its one call
+def _health(log_bytes: int, forgotten: int, engine_up: bool | None) -> Iterator[Metric]:  # noqa: FBT001 - private, one call
     yield GaugeMetricFamily(names.AGENT_LOG_BYTES, "Bytes of event log on disk.", value=log_bytes)
+    yield CounterMetricFamily(
+        names.AGENT_FORGOTTEN, "Processes that ended and whose logs were deleted whole, read or not.", value=forgotten
+    )
     if engine_up is not None:
         yield GaugeMetricFamily(names.AGENT_ENGINE_UP, "Could the engine's own page be read: 1 or 0.", value=float(engine_up))
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lora_watch.agent.lines import API, SEGMENT, WORKER, Header, segment_name, to_line
+from lora_watch.agent.lines import WORKER, Header, segment_name, to_line
+from lora_watch.agent.retention import prune
 
 SEGMENT_BYTES = 8 << 20
 DEFAULT_MAX_BYTES = 512 << 20
@@ -338,39 +339,6 @@ class Recorder:
         return True
 
 
-def prune(directory: Path, max_bytes: int, *, only: str | None = None, keep: Iterable[str] = ()) -> int:
-    """
-    Delete the oldest segments until ``directory`` holds at most ``max_bytes`` of them; returns the bytes deleted.
-
-    Age is the time of the last write. The newest segment of a boot in ``keep`` stays, and so does the newest of ``only``, which
-    restricts deletion to that boot (a writer prunes its own; the sidecar prunes all). Headers stay: they are 64 bytes and still
-    say how many records there were.
-    """
-    segments: list[tuple[float, str, int, Path, int]] = []
-    newest: dict[str, int] = {}
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(directory):
-            if (match := SEGMENT.fullmatch(entry.name)) is None:
-                continue
-            with contextlib.suppress(OSError):
-                status = entry.stat(follow_symlinks=False)
-                seq = int(match[2])
-                newest[match[1]] = max(newest.get(match[1], 0), seq)
-                segments.append((status.st_mtime, match[1], seq, Path(entry.path), status.st_size))
-    kept = {*keep, only}
-    excess = sum(segment[4] for segment in segments) - max_bytes
-    deleted = 0
-    for _, boot, seq, path, size in sorted(segments):
-        if deleted >= excess:
-            break
-        if (only is not None and boot != only) or (boot in kept and seq == newest[boot]):
-            continue
-        with contextlib.suppress(OSError):
-            path.unlink()
-            deleted += size
-    return deleted
-
-
 def _same(fd: int, path: Path) -> bool:
     try:
         there, here = os.stat(path, follow_symlinks=False), os.fstat(fd)
@@ -381,6 +349,3 @@ def _same(fd: int, path: Path) -> bool:
 
 def _make_directory(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-__all__ = ["API", "WORKER", "Place", "Recorder", "prune"]

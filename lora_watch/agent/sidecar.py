@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from lora_watch.agent.lines import BOOT
 from lora_watch.agent.log import DEFAULT_LIMIT, MAX_LIMIT, LogReader
 from lora_watch.agent.metrics import CONTENT_TYPE, EnginePage, page
-from lora_watch.agent.recorder import prune
+from lora_watch.agent.retention import MAX_DEAD, forget, prune
 from lora_watch.agent.state import State
 
 _KNOWN: Mapping[str, Collection[str]] = {
@@ -24,6 +24,8 @@ _KNOWN: Mapping[str, Collection[str]] = {
 }
 _FOLD_RECORDS = 5_000
 """Records read at once for the state: few enough that a reader of events is not kept waiting."""
+
+GONE = "gone"
 
 T = TypeVar("T")
 
@@ -37,18 +39,21 @@ class Logs:
     The logs of one directory, and the state folded from them so far. Thread-safe.
 
     A restart folds the same records to the same state; where segments were deleted, counters begin with the oldest record left.
-    Folding a long log takes a while after a start (about 10 s for 100 MiB); events are served meanwhile, state and metrics wait
+    Folding a long log takes a while after a start (about 3 s for 100 MiB); events are served meanwhile, state and metrics wait
     for it.
     """
 
-    def __init__(self, directory: Path, max_bytes: int, *, reader: LogReader | None = None) -> None:
+    def __init__(self, directory: Path, max_bytes: int, *, max_dead: int = MAX_DEAD, reader: LogReader | None = None) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
+        self._max_dead = max_dead
         self._reader = reader or LogReader(directory)
         self._reading = threading.Lock()
         self._folding = threading.Lock()
         self._states: dict[str, State] = {}
         self._positions: dict[str, int] = {}
+        self._gone = State()
+        self._forgotten = 0
 
     def boots(self) -> list[dict[str, Any]]:
         """As ``/events`` lists them."""
@@ -61,7 +66,11 @@ class Logs:
             return self._reader.read(boot, after, limit, kinds)
 
     def fold(self, use: Callable[[Mapping[str, State]], T]) -> T:
-        """What ``use`` makes of the state by boot, which is brought up to date first and stands still meanwhile."""
+        """
+        What ``use`` makes of the state by boot, which is brought up to date first and stands still meanwhile.
+
+        Under ``GONE`` are the counters of the processes whose logs have been deleted since we began, so that no sum goes down.
+        """
         with self._folding:
             with self._reading:
                 boots = self._reader.boots()
@@ -78,26 +87,33 @@ class Logs:
                         break
                 state.alive = boot.alive
             for gone in set(self._states) - {boot.boot for boot in boots}:
-                del self._states[gone]
+                self._gone.absorb(self._states.pop(gone))
                 self._positions.pop(gone, None)
-            return use(self._states)
+            return use({**self._states, GONE: self._gone})
 
     def size(self) -> int:
         """Bytes of log on disk."""
         with self._reading:
             return self._reader.size()
 
+    @property
+    def forgotten(self) -> int:
+        """Processes whose logs were deleted with their headers since we began: see ``retention.forget``."""
+        return self._forgotten
+
     def prune(self) -> int:
         """
-        Delete the oldest segments past the cap; the newest of a living writer stays. Returns the bytes deleted.
+        Delete the oldest segments past the cap, the newest of a living writer excepted, and all of the processes that ended
+        longest ago past ``MAX_DEAD``. Returns the bytes of the former.
 
         What is deleted has been counted first.
         """
 
         def delete(_states: Mapping[str, State]) -> int:
             with self._reading:
-                alive = [boot.boot for boot in self._reader.boots() if boot.alive]
-                return prune(self._directory, self._max_bytes, keep=alive)
+                boots = self._reader.boots()
+                self._forgotten += len(forget(self._directory, [boot.boot for boot in boots if not boot.alive], self._max_dead))
+                return prune(self._directory, self._max_bytes, keep=[boot.boot for boot in boots if boot.alive])
 
         return self.fold(delete)
 
@@ -165,7 +181,9 @@ class _Handler(BaseHTTPRequestHandler):
             if url.path == "/events":
                 self._events(query)
             elif url.path == "/state":
-                states = self.server.logs.fold(lambda states: {boot: state.to_json() for boot, state in states.items()})
+                states = self.server.logs.fold(
+                    lambda states: {boot: state.to_json() for boot, state in states.items() if boot != GONE}
+                )
                 self._json({"now": self.server.clock(), "boots": states})
             elif url.path == "/metrics":
                 self._metrics()
@@ -208,7 +226,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = self.server.engine.read()
             up = body is not None
         size = self.server.logs.size()
-        text = self.server.logs.fold(lambda states: page(states, size, engine=body, engine_up=up))
+        logs = self.server.logs
+        text = logs.fold(lambda states: page(states, size, logs.forgotten, engine=body, engine_up=up))
         self._send(200, text, CONTENT_TYPE)
 
     def _json(self, value: Any) -> None:

@@ -1,6 +1,7 @@
 """Folds the records of one process into how things are now, and into counters since it began (or since its log begins)."""
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,8 +20,13 @@ class Histogram:
 
     def add(self, seconds: float) -> None:
         """Count one load of ``seconds``."""
-        self.counts[sum(seconds > bound for bound in LOAD_BOUNDS)] += 1
+        self.counts[bisect_left(LOAD_BOUNDS, seconds)] += 1
         self.total += seconds
+
+    def merge(self, other: "Histogram") -> None:
+        """Count all that ``other`` counted."""
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
 
 
 @dataclass(slots=True)
@@ -169,6 +175,25 @@ class State:
         self.cpu.update({key: str(name) for name, key in record.get("cpu", ())})
         self.pinned.update({key: str(name) for name, key in record.get("pinned", ())})
         self.in_batch.update({key: str(name) for name, key in record.get("in_batch", ())})
+
+    def absorb(self, other: "State") -> None:
+        """Add the counters of a process whose log is gone: what was counted stays counted."""
+        for mine, theirs in (
+            (self.loads, other.loads),
+            (self.failed_loads, other.failed_loads),
+            (self.evictions, other.evictions),
+            (self.uses, other.uses),
+            (self.requests, other.requests),
+            (self.lost, other.lost),
+        ):
+            mine.update(theirs)  # type: ignore[arg-type]  # pairs of counters with like keys
+        for sums, more in ((self.execute_seconds, other.execute_seconds), (self.adapter_seconds, other.adapter_seconds)):
+            for clock, seconds in more.items():
+                sums[clock] = sums.get(clock, 0.0) + seconds
+        for key, histogram in other.load_seconds.items():
+            self.load_seconds.setdefault(key, Histogram()).merge(histogram)
+        self.steps += other.steps
+        self.unreadable += other.unreadable
 
     def to_json(self) -> dict[str, Any]:
         """

@@ -13,7 +13,8 @@ from agent.conftest import Clock, read_all
 
 from lora_watch.agent.lines import Header, clip, parse, to_line, writer_lives
 from lora_watch.agent.log import LogReader
-from lora_watch.agent.recorder import Place, Recorder, prune
+from lora_watch.agent.recorder import Place, Recorder
+from lora_watch.agent.retention import forget, prune
 
 ROOT = Path(__file__).parents[2]
 
@@ -306,6 +307,17 @@ def test_pruning_keeps_the_newest_segment_of_a_living_writer(tmp_path):
             os.utime(path, (seq, seq))
     assert prune(tmp_path, 0, keep=boots[:1]) == 300
     assert [path.name for path in tmp_path.iterdir()] == [f"{boots[0]}.000000000005.jsonl"]
+
+
+def test_of_the_processes_that_ended_the_oldest_are_forgotten_whole(tmp_path):
+    boots = [f"{i:08d}-0000-0000-0000-000000000000" for i in range(4)]
+    for boot in boots:
+        (tmp_path / f"{boot}.head").write_bytes(b"")
+        (tmp_path / f"{boot}.000000000001.jsonl").write_bytes(b"")
+    (tmp_path / f"{boots[0]}.000000000001.jsonl").unlink()
+    assert forget(tmp_path, boots[:3], 1) == boots[:2]
+    assert sorted(path.name[:8] for path in tmp_path.iterdir()) == ["00000002"] * 2 + ["00000003"] * 2
+    assert forget(tmp_path, boots[2:3], 1) == []
 
 
 def test_a_cap_that_is_no_number_is_refused():

@@ -416,6 +416,24 @@ def test_pruning_counts_first_and_keeps_to_the_cap(folder):
     assert logs.fold(lambda states: dict(states[BOOT].uses)) == {"cold": 1, "hot": 1}
 
 
+def test_what_was_counted_of_a_forgotten_process_stays_counted_and_its_loss_is_said(folder):
+    later = BOOT[:-1] + "2"
+    use = line(1, "use", boot=later, adapter_id=1, lookup="hot")
+    write(folder, {1: use}, Header(issued=1, role=WORKER, started_at=6), boot=later)
+    logs = Logs(folder, 1 << 30, max_dead=1, reader=reader(folder, alive=False))
+    with Sidecar(logs, port=0) as sidecar:
+        before = get(sidecar, "/metrics")[2]
+        logs.prune()
+        after = get(sidecar, "/metrics")[2]
+        assert [boot["boot"] for boot in json.loads(get(sidecar, "/events")[2])["boots"]] == [later]
+        assert list(json.loads(get(sidecar, "/state")[2])["boots"]) == [later]
+    for name in (names.AGENT_LOADS, names.AGENT_USES, names.AGENT_STEPS, names.AGENT_LOST, names.AGENT_EXECUTE_SECONDS):
+        assert values(after, name) == values(before, name)
+    assert values(after, names.AGENT_LOAD_SECONDS + "_count") == values(before, names.AGENT_LOAD_SECONDS + "_count")
+    assert (values(before, names.AGENT_FORGOTTEN), values(after, names.AGENT_FORGOTTEN)) == ({(): 0}, {(): 1})
+    assert sorted(path.name[:36] for path in folder.iterdir()) == [later] * 2
+
+
 def test_a_folder_that_is_none_is_said_and_the_server_goes_on(tmp_path):
     (tmp_path / "log").write_text("in the way")
     with serve(tmp_path / "log") as sidecar:
