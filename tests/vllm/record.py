@@ -18,7 +18,7 @@ from conftest import free_port
 from story import ADAPTERS
 from tiny_client import Traffic, call
 
-from lora_watch.names import HISTOGRAMS
+from lora_watch import names
 
 PER_SECOND = 4.0
 MINUTE_SECONDS = 60.0
@@ -26,13 +26,11 @@ SCRAPE_SECONDS = 5.0
 
 
 def shortened(page: str) -> str:
-    """The engine's own families, without creation times, and with the buckets of only those histograms that lora_watch reads."""
-    kept = []
-    for line in page.splitlines(keepends=True):
-        buckets = "_bucket{" in line and not line.startswith(tuple(f"{name}_bucket" for name in HISTOGRAMS))
-        if "vllm:" in line and "_created" not in line and not buckets:
-            kept.append(line)
-    return "".join(kept)
+    """What lora_watch reads of the engine's page."""
+    known = (*vars(names).values(), *names.HISTOGRAMS)
+    read = tuple(name for name in known if isinstance(name, str) and name.startswith("vllm:"))
+    lines = page.splitlines(keepends=True)
+    return "".join(line for line in lines if line.removeprefix("# HELP ").removeprefix("# TYPE ").startswith(read))
 
 
 @contextlib.asynccontextmanager
