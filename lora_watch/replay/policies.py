@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from lora_watch.model import MINUTE, SECOND
 from lora_watch.replay.compiled import part
-from lora_watch.replay.state import Pods, Rules, Tier
+from lora_watch.replay.state import FADED_AT, IN_FLIGHT, NEXT_USE, PINNED, RECENT, STAMP, USED_AT, Pods, Rules
 
 
 class Eviction(IntEnum):
@@ -39,40 +39,42 @@ class Policy:
 
 
 LRU = Policy()
+LFU, TIME_WEIGHTED, MIN = int(Eviction.LFU), int(Eviction.TIME_WEIGHTED), int(Eviction.MIN)
 
 
 @part
 def count_use(pods: Pods, p: int, a: int, at: int, window: int) -> None:
     """One more use for both frequency rules: ``faded`` is worth its value at ``faded_at``."""
-    gone = at - pods.faded_at[p, a]
-    pods.faded[p, a] = pods.faded[p, a] * math.exp(-gone / window) + 1.0
-    pods.faded_at[p, a] = at
-    pods.recent[p, a] += 1
+    if pods.faded[p, a] > 0:
+        pods.faded[p, a] *= math.exp((pods.cell[p, a, FADED_AT] - at) / window)
+    pods.faded[p, a] += 1.0
+    pods.cell[p, a, FADED_AT] = at
+    pods.cell[p, a, RECENT] += 1
 
 
 @part
 def _retention(pods: Pods, rules: Rules, p: int, a: int, at: int) -> float:
     """How much an adapter is worth keeping; all alike under LRU, where the order of use decides."""
-    if rules.eviction == 1:
+    if rules.eviction == LFU:
         worth = pods.faded[p, a]
-        return math.log(worth) + (pods.faded_at[p, a] - at) / rules.window if worth > 0 else -math.inf
-    if rules.eviction == 2:
-        age = max(at - pods.used_at[p, a], 1)
-        return rules.frequency_weight * pods.recent[p, a] + rules.recency_weight * SECOND / age
-    if rules.eviction == 3:
-        return -float(pods.next_use[p, a])
+        return math.log(worth) - (at - pods.cell[p, a, FADED_AT]) / rules.window if worth > 0 else -math.inf
+    if rules.eviction == TIME_WEIGHTED:
+        age = max(at - pods.cell[p, a, USED_AT], 1)
+        return float(rules.frequency_weight * pods.cell[p, a, RECENT] + rules.recency_weight * SECOND / age)
+    if rules.eviction == MIN:
+        return -float(pods.cell[p, a, NEXT_USE])
     return 0.0
 
 
 @part
-def victim(pods: Pods, tier: Tier, rules: Rules, p: int, at: int) -> int:
+def victim(pods: Pods, tier: int, rules: Rules, p: int, at: int) -> int:
     """The adapter that leaves the pod's tier next: neither pinned nor in flight; −1 where there is none."""
     chosen, least, oldest = -1, 0.0, 0
-    for place in range(tier.room[p]):
-        a = int(tier.adapter[p, place])
-        if a < 0 or pods.pinned[p, a] or pods.in_flight[p, a] > 0:
+    for place in range(pods.pod[p, 2 + tier]):
+        a = int(pods.tier[tier, p, place])
+        if a < 0 or pods.cell[p, a, PINNED] > 0 or pods.cell[p, a, IN_FLIGHT] > 0:
             continue
         worth = _retention(pods, rules, p, a, at)
-        if chosen < 0 or worth < least or (worth == least and pods.stamp[p, a] < oldest):
-            chosen, least, oldest = a, worth, int(pods.stamp[p, a])
+        if chosen < 0 or worth < least or (worth == least and pods.cell[p, a, STAMP] < oldest):
+            chosen, least, oldest = a, worth, int(pods.cell[p, a, STAMP])
     return chosen

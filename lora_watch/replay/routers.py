@@ -1,4 +1,4 @@
-"""Where a request goes: the article's score, llm-d's scorers, round robin, random. A router sees pods as they were last scraped."""
+"""Where a request goes: the article's score, llm-d's scorers, round robin, random; by pods as they were last scraped."""
 
 import math
 from dataclasses import dataclass
@@ -8,8 +8,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lora_watch.replay.compiled import part
-from lora_watch.replay.state import Pods
+from lora_watch.replay.compiled import part, whole
+from lora_watch.replay.state import (
+    CELLS,
+    COUNTS,
+    CPU_PLACE,
+    GPU_FILLED,
+    GPU_PLACE,
+    IN_FLIGHT,
+    NAMED,
+    QUEUED,
+    READY,
+    RUNNING,
+    SEATS,
+    SERVING,
+    SLOTS,
+    WAITING,
+    Pods,
+)
 
 
 class Rule(IntEnum):
@@ -34,14 +50,14 @@ class Router:
     * ACTIVITY: in flight or queued; the pod's adapters in flight or queued, *counted twice*, are fewer than its slots; neither
       (1, 0.8, 0). vLLM lists the same adapters as running and as waiting, and the released scorer adds both lists: a pod
       looks full at half its slots;
-    * RESIDENCY: in a slot, in the CPU cache, a slot is free, a slot is idle, every slot in flight (1, 0.7, 0.6, 0.3, 0); on the adapter's
-      home pod (the highest hash of adapter and pod) ``placement_bonus`` more unless it is in a slot. For the base model the share of slots
-      that serve no adapter. Idle pinned slots count as idle.
+    * RESIDENCY: in a slot, in the CPU cache, a slot is free, a slot is idle, every slot in flight (1, 0.7, 0.6, 0.3, 0); on the
+      adapter's home pod (the highest hash of adapter and pod) ``placement_bonus`` more unless it is in a slot. For the base
+      model the share of slots that serve no adapter. Idle pinned slots count as idle.
 
-    ``queue`` is ``1 − waiting ÷ max_queue`` (ARTICLE, cut at 0) or llm-d's ``(most − waiting) ÷ (most − least)`` over the pods, 1 where
-    all are alike. The article's filter drops pods with ``max_queue`` waiting, unless all have. A replay knows no KV cache: the article's
-    0.20 · kv_cache_affinity and llm-d's prefix scorer are 0 on every pod, and running ÷ seats stands for GPU and KV use.
-    The best score wins; equal ones are drawn (llm-d's picker shuffles too) from ``seed``.
+    ``queue`` is ``1 − waiting ÷ max_queue`` (ARTICLE, cut at 0) or llm-d's ``(most − waiting) ÷ (most − least)`` over the pods, 1
+    where all are alike. The article's filter drops pods with ``max_queue`` waiting, unless all have. A replay knows no KV
+    cache: the article's 0.20 · kv_cache_affinity and llm-d's prefix scorer are 0 on every pod, and running ÷ seats stands for
+    GPU and KV use. The best score wins; equal ones are drawn (llm-d's picker shuffles too) from ``seed``.
 
     ``scrape`` is the time between two looks at the pods in µs, all at once, at multiples of it; 0 sees them as they are. An
     adapter shows only once its load is complete. With ``coalesce`` the router remembers where it sent a request for an
@@ -74,19 +90,14 @@ ROUND_ROBIN = Router(Rule.ROUND_ROBIN)
 RANDOM = Router(Rule.RANDOM)
 
 
-class View(NamedTuple):
-    """What a router sees of the pods: their own arrays, or copies as old as the last scrape."""
+_ROUND_ROBIN, _RANDOM, _ARTICLE, _ACTIVITY = map(int, (Rule.ROUND_ROBIN, Rule.RANDOM, Rule.ARTICLE, Rule.ACTIVITY))
 
-    gpu_place: NDArray[np.int32]
-    cpu_place: NDArray[np.int32]
-    in_flight: NDArray[np.int32]
-    queued: NDArray[np.int32]
-    ready: NDArray[np.int64]
-    filled: NDArray[np.int32]
-    running: NDArray[np.int32]
-    waiting: NDArray[np.int32]
-    serving: NDArray[np.int32]
-    named: NDArray[np.int32]
+
+class View(NamedTuple):
+    """What a router sees of the pods: their own tables, or copies as old as the last scrape."""
+
+    cell: NDArray[np.int64]
+    pod: NDArray[np.int64]
     at: NDArray[np.int64]  # [1]
 
 
@@ -104,11 +115,9 @@ class Desk(NamedTuple):
 
 
 def view(pods: Pods, *, live: bool) -> View:
-    """The pods' own arrays, or copies."""
-    arrays = (pods.gpu.place, pods.cpu.place, pods.in_flight, pods.queued, pods.ready, pods.gpu.filled)
-    counts = (pods.running, pods.waiting, pods.serving, pods.named)
-    seen = View(*arrays, *counts, np.zeros(1, dtype=np.int64))
-    return seen if live else View(*(array.copy() for array in seen))
+    """The pods' own tables, or copies; not looked at yet."""
+    at = np.full(1, -1 << 62, dtype=np.int64)
+    return View(pods.cell, pods.pod, at) if live else View(pods.cell.copy(), pods.pod.copy(), at)
 
 
 def desk(router: Router, pods: int, adapters: int) -> Desk:
@@ -135,18 +144,12 @@ def desk(router: Router, pods: int, adapters: int) -> Desk:
 @part
 def look(pods: Pods, seen: View, t: int) -> None:
     """Scrape every pod at t."""
-    for p in range(len(pods.running)):
-        seen.filled[p] = pods.gpu.filled[p]
-        seen.running[p] = pods.running[p]
-        seen.waiting[p] = pods.waiting[p]
-        seen.serving[p] = pods.serving[p]
-        seen.named[p] = pods.named[p]
-        for a in range(pods.pinned.shape[1]):
-            seen.gpu_place[p, a] = pods.gpu.place[p, a]
-            seen.cpu_place[p, a] = pods.cpu.place[p, a]
-            seen.in_flight[p, a] = pods.in_flight[p, a]
-            seen.queued[p, a] = pods.queued[p, a]
-            seen.ready[p, a] = pods.ready[p, a]
+    for p in range(len(pods.pod)):
+        for column in range(COUNTS):
+            seen.pod[p, column] = pods.pod[p, column]
+        for a in range(pods.cell.shape[1]):
+            for column in range(CELLS):
+                seen.cell[p, a, column] = pods.cell[p, a, column]
     seen.at[0] = t
 
 
@@ -160,47 +163,47 @@ def draw(state: NDArray[np.int64], choices: int) -> int:
 @part
 def _affinity(pods: Pods, seen: View, router: Desk, p: int, a: int) -> float:
     """The pod's level of affinity; see ``Router``."""
-    levels, room = router.levels, pods.gpu.room[p]
-    base = pods.pinned.shape[1] - 1
-    shows = a != base and seen.ready[p, a] <= seen.at[0] and seen.gpu_place[p, a] >= 0
-    if router.rule == 4:
-        if seen.queued[p, a] > 0 or (shows and seen.in_flight[p, a] > 0):
-            return levels[0]
-        return levels[1] if 2 * seen.named[p] < room else levels[2]
-    if router.rule == 3:
+    levels, room = router.levels, pods.pod[p, SLOTS]
+    base = pods.cell.shape[1] - 1
+    shows = a != base and seen.cell[p, a, READY] <= seen.at[0] and seen.cell[p, a, GPU_PLACE] >= 0
+    if router.rule == _ACTIVITY:
+        if seen.cell[p, a, QUEUED] > 0 or (shows and seen.cell[p, a, IN_FLIGHT] > 0):
+            return float(levels[0])
+        return float(levels[1] if 2 * seen.pod[p, NAMED] < room else levels[2])
+    if router.rule == _ARTICLE:
         if shows:
-            return levels[0] if seen.in_flight[p, a] > 0 else levels[1]
-        if a != base and seen.cpu_place[p, a] >= 0:
-            return levels[2]
-        return levels[3] if seen.filled[p] < room else levels[4]
+            return float(levels[0] if seen.cell[p, a, IN_FLIGHT] > 0 else levels[1])
+        if a != base and seen.cell[p, a, CPU_PLACE] >= 0:
+            return float(levels[2])
+        return float(levels[3] if seen.pod[p, GPU_FILLED] < room else levels[4])
     if a == base:
-        return 1.0 - seen.serving[p] / room
+        return float(1.0 - seen.pod[p, SERVING] / room)
     if shows:
-        return levels[0]
+        return float(levels[0])
     bonus = router.weights[3] if router.home[a] == p else 0.0
-    if seen.cpu_place[p, a] >= 0:
-        return levels[1] + bonus
-    if seen.filled[p] < room:
-        return levels[2] + bonus
-    return (levels[3] if seen.serving[p] < room else levels[4]) + bonus
+    if seen.cell[p, a, CPU_PLACE] >= 0:
+        return float(levels[1] + bonus)
+    if seen.pod[p, GPU_FILLED] < room:
+        return float(levels[2] + bonus)
+    return float((levels[3] if seen.pod[p, SERVING] < room else levels[4]) + bonus)
 
 
 @part
 def _scored(pods: Pods, seen: View, router: Desk, a: int) -> int:
     """The pod with the best score."""
-    least, most = int(seen.waiting[0]), int(seen.waiting[0])
-    for p in range(1, len(seen.waiting)):
-        least, most = min(least, int(seen.waiting[p])), max(most, int(seen.waiting[p]))
+    least, most = int(seen.pod[0, WAITING]), int(seen.pod[0, WAITING])
+    for p in range(1, len(seen.pod)):
+        least, most = min(least, int(seen.pod[p, WAITING])), max(most, int(seen.pod[p, WAITING]))
     every = least >= router.max_queue
-    if router.rule == 3:
+    if router.rule == _ARTICLE:
         least, most = 0, router.max_queue
     chosen, best, alike = 0, -math.inf, 0
-    for p in range(len(seen.waiting)):
-        waiting = int(seen.waiting[p])
-        if router.rule == 3 and not every and waiting >= router.max_queue:
+    for p in range(len(seen.pod)):
+        waiting = int(seen.pod[p, WAITING])
+        if router.rule == _ARTICLE and not every and waiting >= router.max_queue:
             continue
         queue = max(most - waiting, 0) / (most - least) if most > least else 1.0
-        load = 1.0 - seen.running[p] / pods.seats[p]
+        load = 1.0 - seen.pod[p, RUNNING] / pods.pod[p, SEATS]
         affinity = _affinity(pods, seen, router, p, a)
         score = router.weights[0] * affinity + router.weights[1] * queue + router.weights[2] * load
         if score > best:
@@ -215,18 +218,18 @@ def _scored(pods: Pods, seen: View, router: Desk, a: int) -> int:
 @part
 def route(pods: Pods, seen: View, router: Desk, a: int) -> int:
     """The pod for a request; ``a`` is the adapter, or the base model's column."""
-    count = len(seen.waiting)
-    if router.rule == 1:
+    count = len(seen.pod)
+    if router.rule == _ROUND_ROBIN:
         router.state[1] += 1
         return int((router.state[1] - 1) % count)
-    if router.rule == 2:
+    if router.rule == _RANDOM:
         return draw(router.state, count)
-    if not router.coalesce or a == pods.pinned.shape[1] - 1:
+    if not router.coalesce or a == pods.cell.shape[1] - 1:
         return _scored(pods, seen, router, a)
-    p = np.int64(router.sent[a])
-    if p >= 0 and not (seen.gpu_place[p, a] >= 0 and seen.ready[p, a] <= seen.at[0]):
+    p = whole(router.sent[a])
+    if p >= 0 and not (seen.cell[p, a, GPU_PLACE] >= 0 and seen.cell[p, a, READY] <= seen.at[0]):
         return p
     chosen = _scored(pods, seen, router, a)
-    shows = seen.gpu_place[chosen, a] >= 0 and seen.ready[chosen, a] <= seen.at[0]
+    shows = seen.cell[chosen, a, GPU_PLACE] >= 0 and seen.cell[chosen, a, READY] <= seen.at[0]
     router.sent[a] = -1 if shows else chosen
     return chosen

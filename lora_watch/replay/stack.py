@@ -76,7 +76,7 @@ def tree_distances(
 ) -> None:
     """
     Fill ``distance`` by a Fenwick tree for each pod over the places of last uses: the distance is the number of marks behind
-    an adapter's own. O(log adapters) a use; the places are renumbered when they run out, after as many uses as there are adapters.
+    an adapter's own. O(log adapters) a use; places are renumbered when they run out, after as many uses as there are adapters.
     """
     width = 2 * adapters
     tree = np.zeros((pods, width + 1), dtype=np.int32)

@@ -1,52 +1,58 @@
-"""The pods as they stand in the middle of a replay: arrays by pod and adapter that every kernel reads and writes."""
+"""The pods as they stand in the middle of a replay: a few tables that every kernel reads and writes."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-NOBODY = -1
-"""No adapter, no place, no request."""
+GPU, CPU = 0, 1
+"""The tiers, and the column of ``Pods.cell`` and ``Pods.pod`` that each has."""
 
+# columns of Pods.cell, by pod and adapter
+GPU_PLACE, CPU_PLACE = GPU, CPU  # where it is in the tier, −1 where it is not
+PINNED = 2
+STAMP = 3  # order of use: grows with each start and end of a request
+IN_FLIGHT = 4  # requests running
+QUEUED = 5  # requests waiting
+READY = 6  # µs: when its load is complete
+USED_AT = 7  # µs
+RECENT = 8  # arrivals within the policy's window
+FADED_AT = 9  # µs: when Pods.faded was right
+NEXT_USE = 10  # index of the request, for MIN
+FIRST, LAST = 11, 12  # ends of its queue, linked by BEHIND
+CELLS = 13
 
-class Tier(NamedTuple):
-    """One tier of every pod: GPU slots, or places of the CPU cache."""
+# columns of Pods.pod
+GPU_FILLED, CPU_FILLED = GPU, CPU
+SLOTS, CPU_ROOM = 2 + GPU, 2 + CPU
+SEATS = 4  # requests that can run at once
+RUNNING = 5
+WAITING = 6
+SERVING = 7  # adapters in flight
+NAMED = 8  # adapters in flight or queued
+ENDED = 9  # a request ended just now
+BOOT = 10  # restarts so far
+COUNTS = 11
 
-    adapter: NDArray[np.int32]  # [pod, place]: who is there
-    place: NDArray[np.int32]  # [pod, adapter]: where it is
-    filled: NDArray[np.int32]  # [pod]
-    room: NDArray[np.int32]  # [pod]
+# rows of Log.codes and Log.times
+POD, LOOKUP, SLOT, VICTIM, CPU_VICTIM, BEHIND, BORN = range(7)  # BORN: the pod's restarts when the request came
+START, END = 0, 1
 
 
 class Pods(NamedTuple):
     """
-    Every pod. The last adapter column is the base model, which is queued and in flight but never resident. The order of use is one for both tiers, as in vLLM, whose engine touches both at every step: ``stamp`` grows
-    with each start and end of a request, so an adapter counts as used until its last request has ended.
+    Every pod. The last adapter is the base model, which is queued and in flight but never resident.
+
+    The order of use is one for both tiers, as in vLLM, whose engine touches both at every step: an adapter counts as used
+    until its last request has ended. A few tables instead of an array for each column: numba hands every array of a value to
+    every part by itself, which took longer than the work.
     """
 
-    gpu: Tier
-    cpu: Tier
-    pinned: NDArray[np.bool_]  # [pod, adapter]
-    stamp: NDArray[np.int64]  # [pod, adapter]
-    in_flight: NDArray[np.int32]  # [pod, adapter]: requests running
-    queued: NDArray[np.int32]  # [pod, adapter]: requests waiting
-    ready: NDArray[np.int64]  # [pod, adapter]: when its load is complete
-    used_at: NDArray[np.int64]  # [pod, adapter]
-    recent: NDArray[np.int32]  # [pod, adapter]: arrivals within the policy's window
+    tier: NDArray[np.int32]  # [tier, pod, place]: the adapter there, or −1
+    cell: NDArray[np.int64]  # [pod, adapter, column]
+    pod: NDArray[np.int64]  # [pod, column]
     faded: NDArray[np.float64]  # [pod, adapter]: decayed uses
-    faded_at: NDArray[np.int64]  # [pod, adapter]
-    next_use: NDArray[np.int64]  # [pod, adapter]: for MIN
-    first: NDArray[np.int32]  # [pod, adapter]: head of its queue; linked by Log.behind
-    last: NDArray[np.int32]  # [pod, adapter]
-    running: NDArray[np.int32]  # [pod]
-    waiting: NDArray[np.int32]  # [pod]
-    seats: NDArray[np.int32]  # [pod]: requests that can run at once
-    serving: NDArray[np.int32]  # [pod]: adapters in flight
-    named: NDArray[np.int32]  # [pod]: adapters in flight or queued
-    ended: NDArray[np.bool_]  # [pod]: a request ended just now
-    boot: NDArray[np.int32]  # [pod]: restarts so far
-    clock: NDArray[np.int64]  # [1]: the last stamp
-    flying: NDArray[np.int32]  # [1]: size of the heap of ends
+    clock: NDArray[np.int64]  # [2]: the last stamp; how many requests are in flight
 
 
 class Rules(NamedTuple):
@@ -63,74 +69,35 @@ class Rules(NamedTuple):
 class Log(NamedTuple):
     """What happened to each request; see ``Outcome`` for the meaning."""
 
-    pod: NDArray[np.int32]
-    lookup: NDArray[np.int8]
-    slot: NDArray[np.int32]
-    victim: NDArray[np.int32]
-    cpu_victim: NDArray[np.int32]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    behind: NDArray[np.int32]  # the next request in the same queue
+    codes: NDArray[np.int32]  # [row, request]
+    times: NDArray[np.int64]  # [row, request], µs
     heap: NDArray[np.int32]  # requests in flight, the one that ends first on top
-    boot: NDArray[np.int32]  # the pod's restarts when the request started
-
-
-def empty_tier(pods: int, adapters: int, room: NDArray[np.int32]) -> Tier:
-    """A tier of ``room`` places a pod with nothing in it."""
-    return Tier(
-        np.full((pods, int(room.max(initial=1))), NOBODY, dtype=np.int32),
-        np.full((pods, adapters), NOBODY, dtype=np.int32),
-        np.zeros(pods, dtype=np.int32),
-        room,
-    )
 
 
 def empty_pods(
-    slots: NDArray[np.int32], cpu_capacity: NDArray[np.int32], seats: NDArray[np.int32], pinned: NDArray[np.bool_]
+    slots: NDArray[np.int64], cpu_capacity: NDArray[np.int64], seats: NDArray[np.int64], pinned: NDArray[np.bool_]
 ) -> Pods:
-    """Pods just started: nothing resident, nothing in flight."""
+    """Pods before their start: nothing resident, nothing in flight. ``pinned`` has a column for the base model."""
     pods, adapters = pinned.shape
-
-    shape = (pods, adapters)
+    cell = np.zeros((pods, adapters, CELLS), dtype=np.int64)
+    cell[:, :, [GPU_PLACE, CPU_PLACE, FIRST, LAST]] = -1
+    cell[:, :, PINNED] = pinned
+    pod = np.zeros((pods, COUNTS), dtype=np.int64)
+    pod[:, SLOTS], pod[:, CPU_ROOM], pod[:, SEATS] = slots, cpu_capacity, seats
+    places = int(max(slots.max(), cpu_capacity.max()))
     return Pods(
-        gpu=empty_tier(pods, adapters, slots),
-        cpu=empty_tier(pods, adapters, cpu_capacity),
-        pinned=pinned,
-        stamp=np.zeros(shape, dtype=np.int64),
-        in_flight=np.zeros(shape, dtype=np.int32),
-        queued=np.zeros(shape, dtype=np.int32),
-        ready=np.zeros(shape, dtype=np.int64),
-        used_at=np.zeros(shape, dtype=np.int64),
-        recent=np.zeros(shape, dtype=np.int32),
-        faded=np.zeros(shape, dtype=np.float64),
-        faded_at=np.zeros(shape, dtype=np.int64),
-        next_use=np.zeros(shape, dtype=np.int64),
-        first=np.full((pods, adapters), NOBODY, dtype=np.int32),
-        last=np.full((pods, adapters), NOBODY, dtype=np.int32),
-        running=np.zeros(pods, dtype=np.int32),
-        waiting=np.zeros(pods, dtype=np.int32),
-        seats=seats,
-        serving=np.zeros(pods, dtype=np.int32),
-        named=np.zeros(pods, dtype=np.int32),
-        ended=np.zeros(pods, dtype=np.bool_),
-        boot=np.zeros(pods, dtype=np.int32),
-        clock=np.zeros(1, dtype=np.int64),
-        flying=np.zeros(1, dtype=np.int32),
+        tier=np.full((2, pods, places), -1, dtype=np.int32),
+        cell=cell,
+        pod=pod,
+        faded=np.zeros((pods, adapters)),
+        clock=np.zeros(2, dtype=np.int64),
     )
 
 
-def empty_log(size: int, in_flight: int) -> Log:
-    """Nothing has happened yet to ``size`` requests; at most ``in_flight`` of them will run at once."""
-    codes = [np.full(size, NOBODY, dtype=np.int32) for _ in range(5)]
+def empty_log(size: int, never: int) -> Log:
+    """Nothing has happened yet to ``size`` requests; ``never`` stands for the time of what does not happen."""
     return Log(
-        pod=codes[0],
-        lookup=np.full(size, NOBODY, dtype=np.int8),
-        slot=codes[1],
-        victim=codes[2],
-        cpu_victim=codes[3],
-        start=np.full(size, NOBODY, dtype=np.int64),
-        end=np.full(size, NOBODY, dtype=np.int64),
-        behind=codes[4],
-        heap=np.zeros(max(in_flight, 1), dtype=np.int32),
-        boot=np.zeros(size, dtype=np.int32),
+        codes=np.full((7, size), -1, dtype=np.int32),
+        times=np.full((2, size), never, dtype=np.int64),
+        heap=np.zeros(max(size, 1), dtype=np.int32),
     )

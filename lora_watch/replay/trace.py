@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+LONGEST = 1 << 59
+"""µs, 18,000 years: no time, hold or load may be larger, so that their sums fit 64 bits."""
 BASE = -1
 """Adapter code of a request for the base model: it takes a seat in the batch and no slot."""
 
@@ -70,8 +72,10 @@ class Trace:
                 raise ValueError(f"{name} is one value a request: {size} requests, {len(array)} values")
         if size and (np.diff(times) < 0).any():
             raise ValueError(f"requests come in order: at falls behind request {int(np.argmax(np.diff(times) < 0))}")
-        if size and holds.min() < 0:
-            raise ValueError(f"a hold is 0 µs or more, got {holds.min()}")
+        if size and not 0 <= holds.min() <= holds.max() <= LONGEST:
+            raise ValueError(f"a hold is 0 … {LONGEST} µs, got {holds.min()} … {holds.max()}")
+        if size and not -LONGEST <= times[0] <= times[-1] <= LONGEST:
+            raise ValueError(f"a time is within {LONGEST} µs of the epoch, got {times[0]} … {times[-1]}")
         for name, value in (
             ("adapter", codes),
             ("adapters", known),
