@@ -1,25 +1,17 @@
 """The real vLLM: an environment of its own with our wheel in it, and the one run that every test reads."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import story as story_module
+import tiny_server
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 collect_ignore = ["make_model.py"]  # needs the packages of the other environment
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @pytest.fixture(scope="session")
@@ -46,4 +38,4 @@ def model(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def story(venv: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> story_module.Story:
     """The run."""
-    return story_module.tell(venv, model, tmp_path_factory.mktemp("story"), free_port())
+    return story_module.tell(venv, model, tmp_path_factory.mktemp("story"), tiny_server.free_port())

@@ -3,7 +3,7 @@
 set -euo pipefail
 venv=${1:?usage: install.sh VENV}
 vllm=0.32.0
-torch=2.13.0 # the version that build was made for; asked for by itself so that no CUDA build is drawn in
+torch=2.13.0 # the version that build was made for, by itself so that nothing picks another; its CPU build where pip is offered one
 done=$venv/.lora-watch-vllm-$vllm
 if [ -e "$done" ]; then exit 0; fi
 

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import tiny_server
-from conftest import free_port
 from story import ADAPTERS
 from tiny_client import Traffic, call
 
@@ -67,7 +66,7 @@ def main() -> None:
     """Serve, drive, stop."""
     venv, model, directory = (Path(word).absolute() for word in sys.argv[1:4])
     directory.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    port = tiny_server.free_port()
     log = directory.parent / "record-server.log"
     environment = {"LORA_WATCH_LOG_DIR": str(directory / "events")}
     modules = {name: model / "adapters" / name for name in ADAPTERS}

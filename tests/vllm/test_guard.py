@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import tiny_server
-from conftest import free_port
 from story import ADAPTERS
 from tiny_client import Asked, complete
 
@@ -38,7 +37,7 @@ class Served:
 def serve(venv: Path, model: Path, directory: Path, environment: dict[str, str]) -> Served:
     """Ask for each adapter in turn, and for all of them at once."""
     directory.mkdir()
-    port, events = free_port(), directory / "events"
+    port, events = tiny_server.free_port(), directory / "events"
     environment = {**environment, "LORA_WATCH_LOG_DIR": str(events)}
     modules = {name: model / "adapters" / name for name in ADAPTERS}
 

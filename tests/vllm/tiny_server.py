@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -26,6 +27,14 @@ FLAGS = ("--served-model-name", "tiny", "--host", "127.0.0.1", "--dtype", "bfloa
 STOP_FLAGS = ("--shutdown-timeout", "20")  # vLLM's default is 0: its own stop kills a worker that is not gone at once
 LORA_FLAGS = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", str(SLOTS), "--max-cpu-loras", str(CPU_PLACES))
 START_SECONDS = 400
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 @dataclass
