@@ -197,9 +197,22 @@ class Store:
             frame = frame.filter(pl.col("bucket").is_between(buckets.start, buckets.stop - 1))
         if pods is not None:
             wanted = sorted({bucket_of(cluster, pod) for cluster, pod in pods.select("cluster", "pod").iter_rows()})
-            names = sorted({pod for (pod,) in pods.select("pod").iter_rows()})
-            frame = frame.filter(pl.col("bucket").is_in(wanted) & pl.col("pod").is_in(names))
+            named = pl.any_horizontal(
+                pl.lit(value=False),
+                *(
+                    (pl.col("cluster") == cluster) & pl.col("pod").is_in(sorted(names))
+                    for cluster, names in _pods_by_cluster(pods).items()
+                ),
+            )
+            frame = frame.filter(pl.col("bucket").is_in(wanted) & named)
         return frame
+
+
+def _pods_by_cluster(pods: pl.DataFrame) -> dict[str, set[str]]:
+    by_cluster: dict[str, set[str]] = {}
+    for cluster, pod in pods.select("cluster", "pod").iter_rows():
+        by_cluster.setdefault(cluster, set()).add(pod)
+    return by_cluster
 
 
 def scan(handle: DeltaTable, table: Table, window: Window | None) -> pl.LazyFrame:

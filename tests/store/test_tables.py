@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lora_watch.errors import SchemaMismatch, StoreConflict, StoreError, StoreFull
 from lora_watch.model import SECOND, Window
-from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, Batch
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, Batch, bucket_of
 from lora_watch.store.tables import Store
 
 STREAM = "agent/c/pod-0/boot"
@@ -54,6 +54,16 @@ def test_a_hostile_name_passes_through_unchanged(tmp_path: Path, name: str):
     back = store.scan(ADAPTER_EVENTS, pods=pl.DataFrame({"cluster": ["c"], "pod": [name]})).collect(engine="streaming")
     assert back["adapter"].to_list() == [name]
     assert Store(tmp_path).ledger(ADAPTER_EVENTS).refresh()[stream] == 1
+
+
+def test_a_pod_of_the_same_name_in_another_cluster_is_another_pod(tmp_path: Path):
+    same = next(f"c{i}" for i in range(1000) if i != 1 and bucket_of(f"c{i}", "p") == bucket_of("c1", "p"))
+    store, ledger = Store(tmp_path), Store(tmp_path).ledger(ADAPTER_EVENTS)
+    for cluster in ("c1", same):
+        ledger.append(Batch(uses(1, cluster=cluster, pod="p", stream=cluster), {cluster: 1}), at=1)
+    asked = pl.DataFrame({"cluster": [same], "pod": ["p"]})
+    assert store.scan(ADAPTER_EVENTS, pods=asked).collect(engine="streaming")["cluster"].to_list() == [same]
+    assert store.scan(ADAPTER_EVENTS, pods=asked.clear()).collect(engine="streaming").is_empty()
 
 
 def test_writing_twice_is_writing_once(tmp_path: Path):
