@@ -21,6 +21,8 @@ from lora_watch.sources.targets import Target, Targets
 
 GLANCE = 2_000
 """Records of each log that are looked at: the first ones say what kind of process writes it."""
+PER_TARGET = frozenset({"pods", "agents-events", "agents-requests", "agents-status"})
+"""Sources that are looked at target by target."""
 INSTALL_AGENT = (
     "install the agent in the engine's image (`pip install --no-deps lora-watch`), run `lora-watch-agent` beside it and name it "
     "as `agent`; without a plug-in, `lora-watch-agent --vllm-log` reads vLLM's own DEBUG lines"
@@ -56,7 +58,7 @@ def examine(settings: Settings, clock: Callable[[], int]) -> Report:
             findings.append(finding)
             reached = reached and (finding.well or not is_reach)
     for source in sources_of(settings, clock):
-        if source.name.startswith(("agents-", "pods")):
+        if source.name in PER_TARGET:
             continue
         finding = _other(source, clock())
         findings.append(finding)
@@ -73,10 +75,16 @@ def show(report: Report, console: Console | None = None) -> None:
     for heading in ("target", "asked", "", "found", "what would help"):
         grid.add_column(heading, overflow="fold")
     for one in report.findings:
-        grid.add_row(escape(one.target), one.asked, "yes" if one.well else "NO", escape(one.found), escape(one.remedy))
+        texts = [escape(plain(text)) for text in (one.target, one.asked, one.found, one.remedy)]
+        grid.add_row(texts[0], texts[1], "yes" if one.well else "NO", *texts[2:])
     console.print(grid)
     bad = sum(not one.well for one in report.findings)
     console.print("Everything can be known." if not bad else f"{bad} of {len(report.findings)} answers are no.", highlight=False)
+
+
+def plain(text: str) -> str:
+    """``text`` with its control characters escaped: a name must not move a terminal's cursor."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def as_json(report: Report) -> str:

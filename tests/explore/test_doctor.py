@@ -11,7 +11,7 @@ from rich.console import Console
 
 from lora_watch.agent.sidecar import Logs, Sidecar
 from lora_watch.config import parse
-from lora_watch.explore.doctor import Report, as_json, examine, show
+from lora_watch.explore.doctor import Finding, Report, as_json, examine, show
 from lora_watch.model import SECOND
 
 NOW = 1_796_000_000 * SECOND
@@ -98,6 +98,19 @@ def test_what_cannot_be_reached_is_said_and_makes_the_report_bad(key: str):
     report = look(f"{key}: 'http://127.0.0.1:9/metrics'")
     assert not report.reachable
     assert "127.0.0.1:9" in report.findings[0].found
+
+
+def test_a_prometheus_whose_name_begins_like_one_of_our_sources_is_looked_at():
+    report = examine(parse("prometheus: [{name: pods-eu, url: 'http://127.0.0.1:9'}]"), lambda: NOW)
+    assert [(one.target, one.well) for one in report.findings] == [("pods-eu", False)]
+
+
+def test_a_name_cannot_move_the_cursor_of_a_terminal():
+    console = Console(record=True, width=200)
+    show(Report((Finding("c/\x1b[2Jpod", "list", well=False, found="\x9b31m[bold]x"),), reachable=True), console)
+    text = console.export_text()
+    assert "\\x1b[2Jpod" in text
+    assert "\\x9b31m[bold]x" in text
 
 
 def test_nothing_named_is_said():
