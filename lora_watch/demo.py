@@ -1,17 +1,19 @@
 """``lora-watch demo``: the ordinary service watches a recording of a real vLLM being played."""
 
+import json
 import sys
 import tempfile
 import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from lora_watch.config import parse
 from lora_watch.explore import status
-from lora_watch.explore.queries import Overview, Past, overview
+from lora_watch.explore.queries import Past, overview
 from lora_watch.model import SECOND, Window
 from lora_watch.service import Service, set_up_logging, wall_clock
 from lora_watch.simulate.recorded import load, playing
@@ -26,7 +28,7 @@ cluster: demo
 targets: [{{pod: tiny-vllm, pool: recorded, metrics: "{metrics}", agent: "{agent}"}}]
 collect: {{interval: 1s, settle: 200ms}}
 derive: {{interval: 2s, window: 5m}}
-store: {{folder: "{data}"}}
+store: {{folder: {data}}}
 exporter: {{port: 0}}
 log: {{level: warning}}
 """
@@ -38,7 +40,9 @@ def run(data: Path | None, *, stay: bool) -> None:
     with ExitStack() as stack:
         folder = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lora-watch-demo-")))
         play = stack.enter_context(playing(load(), ahead=AHEAD_SECONDS))
-        settings = parse(_CONFIGURATION.format(metrics=play.metrics_url, agent=play.agent_url, data=folder.resolve()))
+        settings = parse(
+            _CONFIGURATION.format(metrics=play.metrics_url, agent=play.agent_url, data=json.dumps(str(folder.resolve())))
+        )
         set_up_logging(settings.log)
         service = Service(settings, sources_of(settings, wall_clock))
         console.print("A recording of a real vLLM (2 slots, 4 places in CPU memory) is played; the ordinary service watches it.")
@@ -51,12 +55,19 @@ def run(data: Path | None, *, stay: bool) -> None:
 
 def _narrate(service: Service, folder: Path, window: Window, console: Console, stay: bool) -> None:  # noqa: FBT001
     store, step = Store(folder), round(SLICE_SECONDS * SECOND)
-    console.print("\n   time   active/slots   swaps/s   miss    residency p50", style="bold")
+    seen: list[dict[str, Any]] = []
     for part in window.split(step):
         while wall_clock() < part.end + 2 * SECOND:
             time.sleep(0.2)
-        console.print(_line(overview(store, part, Past(store, part.end - window.start + step))))
-    console.print()
+        pods = overview(store, part, Past(store, part.end - window.start + step)).pods
+        if pods.is_empty() or not pods["requests"][0]:
+            continue  # the engine was starting, or at rest
+        if not seen:
+            console.print("\n    time   active/slots   swaps/s   miss   residency p50", style="bold")
+        seen.append(pods.row(0, named=True))
+        console.print(_line(part, seen[-1]))
+    if len(seen) > 2:
+        console.print(_change(seen[0], seen[-2]))
     whole = Window(window.start, window.end + SECOND)
     status.show(overview(store, whole, Past(store, SECOND)), adapters=12, console=console)
     console.print("Each row says how it is known. `lora-watch status --help` tells how to ask for other windows.")
@@ -66,12 +77,24 @@ def _narrate(service: Service, folder: Path, window: Window, console: Console, s
         service.stop()
 
 
-def _line(part: Overview) -> str:
-    start = time.strftime("%H:%M:%S", time.gmtime(part.window.start / SECOND))
-    if part.pods.is_empty():
-        return f"{start}   nothing was recorded"
-    row = part.pods.row(0, named=True)
-    miss = "–" if row["miss_ratio"] is None else f"{100 * row['miss_ratio']:.0f} %"
-    rate = "–" if row["swaps_per_second"] is None else f"{row['swaps_per_second']:.2f}"
+def _line(part: Window, row: dict[str, Any]) -> str:
+    start = time.strftime("%H:%M:%S", time.gmtime(part.start / SECOND))
     active, p50 = f"{row['active_adapters'] or 0}/{row['slots'] or '?'}", status.quantile(row, "p50")
-    return f"{start}   {active:>12}   {rate:>7}   {miss:>4}   {p50:>15}"
+    return f"{start}   {active:>12}   {_rate(row):>7}   {_miss(row):>4}   {p50:>13}"
+
+
+def _change(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """One sentence: what changed between two slices of the recording."""
+    return (
+        f"\n{after['active_adapters']} adapters want {after['slots']} slots, where {before['active_adapters']} did before: "
+        f"swaps per second {_rate(before)} → {_rate(after)}, misses {_miss(before)} → {_miss(after)}, "
+        f"an adapter stays {status.quantile(before, 'p50')} → {status.quantile(after, 'p50')} (median).\n"
+    )
+
+
+def _rate(row: dict[str, Any]) -> str:
+    return "–" if row["swaps_per_second"] is None else f"{row['swaps_per_second']:.2f}"
+
+
+def _miss(row: dict[str, Any]) -> str:
+    return "–" if row["miss_ratio"] is None else f"{100 * row['miss_ratio']:.0f} %"
