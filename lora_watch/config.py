@@ -39,10 +39,17 @@ def parse_duration(text: object) -> timedelta:
     """
     if isinstance(text, timedelta):
         return text
-    if isinstance(text, (int, float)) and not isinstance(text, bool):
-        return timedelta(seconds=text)
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhdw])", str(text))
-    if not parts or "".join(number + unit for number, unit in parts) != str(text).strip():
+    try:
+        if isinstance(text, (int, float)) and not isinstance(text, bool):
+            return timedelta(seconds=text)
+        return _parse_text(str(text))
+    except OverflowError:
+        raise ValueError(f"{str(text)[:40]!r} is longer than time itself; the longest here is 999999999d") from None
+
+
+def _parse_text(text: str) -> timedelta:
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhdw])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
         raise ValueError(f"{text!r} is not a length of time; write it like 15s, 5m, 1h30m or 30d")
     return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
 
@@ -208,6 +215,12 @@ class LogSettings(Part):
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="the least important line to show")
 
 
+RESERVED = frozenset(
+    {"pods", "agents-events", "agents-requests", "agents-status", "files-events", "files-requests", "clock", "derive", "maintain"}
+)
+"""What sources and jobs of our own are called: a Prometheus server of that name would be taken for one of them."""
+
+
 class Settings(Part):
     """The whole file."""
 
@@ -232,6 +245,8 @@ class Settings(Part):
                 if entry.credentials is not None and entry.credentials not in self.credentials:
                     known = ", ".join(self.credentials) or "none are defined"
                     raise ValueError(f"{kind}[{i}].credentials names {entry.credentials!r}, which `credentials` lacks ({known})")
+        if taken := sorted(RESERVED & {server.name for server in self.prometheus}):
+            raise ValueError(f"prometheus name {taken[0]!r} is one of our own sources' and jobs'; choose another")
         for what, names in (
             ("prometheus name", [p.name for p in self.prometheus]),
             ("pod", [t.pod for t in self.targets if t.pod is not None]),

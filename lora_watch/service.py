@@ -7,12 +7,13 @@ of outage needs no memory: the next tick reads on from there, a bounded amount a
 
 import json
 import logging
+import math
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import FrameType
 
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
@@ -53,7 +54,8 @@ class Service:
         self._clock = clock
         self._latest = clock()
         self._store = Store(settings.store.folder)
-        self._layout = Layout(self._store, retention_days=settings.store.retention.days)
+        whole_days = math.ceil(settings.store.retention / timedelta(days=1))  # a part of a day keeps all of it
+        self._layout = Layout(self._store, retention_days=whole_days)
         self.exporter = Exporter(adapters=settings.exporter.adapters)
         self._past = Past(self._store, _micros(settings.derive.lookback.total_seconds()))
         self._jobs: dict[str, tuple[float, Callable[[], None]]] = {}
@@ -242,7 +244,7 @@ class _TextFormatter(logging.Formatter):
         source = fields.pop("source", None)
         rest = "".join(f" {key}={value}" for key, value in fields.items())
         text = f"{_stamp(record)} {record.levelname:<7} {source + ': ' if source else ''}{record.getMessage()}{rest}"
-        text = "\\n".join(text.splitlines()) if not record.exc_info else text
+        text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)  # nothing for a terminal to obey
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 

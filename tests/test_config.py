@@ -41,6 +41,9 @@ def test_the_example_is_valid():
         ("- 1", "holds a list, not a mapping"),
         ("a: [", "is not YAML"),
         ("cluster: ''", "cluster: "),
+        ("collect: {interval: 999999999999999d}", "collect.interval: '999999999999999d' is longer than time itself"),
+        ("collect: {interval: .inf}", "collect.interval: 'inf' is longer than time itself"),
+        ("prometheus: [{name: pods, url: 'http://x'}]", "prometheus name 'pods' is one of our own"),
     ],
 )
 def test_a_wrong_file_says_where_and_what_would_be_right(text: str, message: str):

@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 from builders import rows
 
-from lora_watch.config import LogSettings, Settings, parse
+from lora_watch.config import RESERVED, LogSettings, Settings, parse
 from lora_watch.errors import LoraWatchError, SourceUnavailable
-from lora_watch.model import MINUTE, SECOND
+from lora_watch.model import DAY, MINUTE, SECOND
 from lora_watch.schema import ADAPTER_EVENTS, Batch
 from lora_watch.service import NEW_PROBLEMS_SHOWN, Service, set_up_logging
+from lora_watch.sources.configured import sources_of
 
 NOW = 1_796_000_000 * SECOND
 
@@ -161,6 +162,26 @@ def test_text_logs_keep_a_hostile_message_on_one_line(capsys: pytest.CaptureFixt
     set_up_logging(LogSettings())
     logging.getLogger("lora_watch").warning("first\nFAKE LINE", extra={"fields": {"source": "s"}})
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_text_logs_give_a_terminal_nothing_to_obey(capsys: pytest.CaptureFixture[str]):
+    set_up_logging(LogSettings())
+    logging.getLogger("lora_watch").warning("\x1b[2Jü\x9b31m", extra={"fields": {"source": "s"}})
+    assert capsys.readouterr().err.endswith("s: \\x1b[2Jü\\x9b31m\n")
+
+
+def test_a_retention_of_part_of_a_day_keeps_the_whole_day(tmp_path: Path):
+    clock = Clock()
+    service = Service(parse(f"store: {{folder: '{tmp_path}/data', retention: 12h}}"), [], clock=clock)
+    yesterday = rows(ADAPTER_EVENTS, [{"at": NOW - DAY, "seq": 1, "kind": "use"}, {"at": NOW - 2 * DAY, "seq": 2, "kind": "use"}])
+    service.store.ledger(ADAPTER_EVENTS).append(Batch(yesterday, {"s": 2}), at=NOW)
+    service.maintain()
+    assert service.store.scan(ADAPTER_EVENTS).collect(engine="streaming")["at"].to_list() == [NOW - DAY]
+
+
+def test_no_prometheus_can_take_the_name_of_a_source_of_our_own(tmp_path: Path):
+    everything = parse(f"targets: [{{agent: 'http://x', metrics: 'http://x'}}]\nevent_logs: [{{folder: '{tmp_path}', pod: p}}]")
+    assert {source.name for source in sources_of(everything, Clock())} < RESERVED
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -61,7 +61,7 @@ class Layout:
 
     def _steps(self, table: Table, today: date, done: Maintained) -> list[Callable[[], None]]:
         path = self._store.root / table.name
-        oldest = date.fromordinal(today.toordinal() - self._retention_days)
+        oldest = date.fromordinal(max(today.toordinal() - self._retention_days, 1))
         try:
             with translated(f"opening table {table.name} in {path}"):
                 days = _files_by_day(DeltaTable(path))
