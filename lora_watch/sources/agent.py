@@ -26,6 +26,10 @@ from lora_watch.sources.targets import Target, Targets
 
 RECORDS_PER_STREAM = 50_000
 """Records taken of one stream in one read, so that a pod that has an hour to tell does not starve the others."""
+RECORDS_PER_READ = 500_000
+"""Records taken of all streams in one read (about 500 MB while they become rows), shared evenly by the pods: after an outage a
+hundred of them have an hour to tell each."""
+_LEAST_PER_POD = 1_000
 _RECORDS_PER_ANSWER = 10_000
 _BYTES_PER_ANSWER = 32 << 20
 
@@ -102,7 +106,7 @@ class _AgentSource:
 
     def read(self, positions: Mapping[str, int], until: int) -> Batch:
         """
-        What each boot's log gained since its position, at most so many records each.
+        What each boot's log gained since its position, at most so many records each, and so many in all (``RECORDS_PER_READ``).
 
         ``until`` does not cut the rows: a log advances by seq, and a pod's clock may be ahead of ours. One pod that fails is a
         problem; SourceUnavailable or SourceRejected only where all of them failed.
@@ -110,7 +114,8 @@ class _AgentSource:
         targets, problems = self._targets.read()
         asked = [target for target in targets if target.agent_url]
         with ThreadPoolExecutor(self._doors.threads) as pool:
-            answers = list(pool.map(lambda target: self._pod(target, positions, until), asked))
+            share = max(RECORDS_PER_READ // max(len(asked), 1), _LEAST_PER_POD)
+            answers = list(pool.map(lambda target: self._pod(target, positions, until, share), asked))
         failures = [answer.failure for answer in answers if answer.failure is not None]
         if failures and len(failures) == len(asked):
             kind = SourceUnavailable if any(isinstance(error, SourceUnavailable) for error in failures) else SourceRejected
@@ -119,8 +124,8 @@ class _AgentSource:
         found = [problem for answer in answers for problem in answer.problems]
         return Batch(conformed(self.table, (f for answer in answers for f in answer.frames)), moved, (*problems, *found))
 
-    def _pod(self, target: Target, positions: Mapping[str, int], until: int) -> "_Answer":
-        answer = _Answer([], {}, [])
+    def _pod(self, target: Target, positions: Mapping[str, int], until: int, share: int) -> "_Answer":
+        answer = _Answer([], {}, [], left=share)
         try:
             door = self._doors.to(target)
             for boot in _boots(door).boots:
@@ -140,8 +145,8 @@ class _AgentSource:
         origin = Origin(target.pod_id, boot.boot, name, self.name)
         position = positions.get(name, 0)
         left = self._limit
-        while left > 0 and position < boot.last_seq:
-            limit = min(left, _RECORDS_PER_ANSWER)
+        while left > 0 and answer.left > 0 and position < boot.last_seq:
+            limit = min(left, answer.left, _RECORDS_PER_ANSWER)
             params = {"boot": boot.boot, "after": str(position), "limit": str(limit)} | (
                 {"kinds": self._kinds} if self._kinds else {}
             )
@@ -156,16 +161,18 @@ class _AgentSource:
                 return
             answer.frames.append(frame(self.table, taken.rows))
             left -= taken.position - position
+            answer.left -= taken.position - position
             position = answer.positions[name] = taken.position
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What one pod brought, and the failure that left it with nothing."""
+    """What one pod brought, how many records it may still bring, and the failure that left it with nothing."""
 
     frames: list[pl.DataFrame]
     positions: dict[str, int]
     problems: list[str]
+    left: int
     failure: SourceError | None = None
 
 

@@ -99,6 +99,19 @@ def test_a_pod_with_much_to_tell_is_read_a_bounded_part_at_a_time(serve):
     assert seen == list(range(1, 26))
 
 
+def test_a_pod_with_many_logs_is_read_its_share_at_a_time_the_oldest_first(serve):
+    logs = [record(seq, boot=f"b{boot:03d}") for boot in range(150) for seq in range(1, 11)]
+    server = serve(Sidecar(logs))
+    source = AgentEvents("a", targets(server.url, *[f"http://127.0.0.1:9/{n}" for n in range(499)]))
+    positions, heights = {}, []
+    for _ in range(3):
+        batch = source.read(positions, NOW)
+        positions |= batch.positions
+        heights.append(batch.rows.height)
+    assert heights == [1_000, 500, 0]
+    assert len(positions) == 150
+
+
 def test_one_bad_agent_is_a_problem_and_the_others_are_read(serve, closed_port):
     good = serve(Sidecar([record(1)]))
     page = serve(Reply(b"<html>", headers={"Content-Type": "text/html"}))
