@@ -1,5 +1,6 @@
 """Small event frames from one line of text: ``events("a:0-30 b:10-")`` loads a at 0 s, evicts it at 30 s, loads b at 10 s."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -62,6 +63,17 @@ def events(text: str, *, start_at: float | None = None, slots: int = 4, **common
             records.append({**base, "kind": "evict", "at": round(float(evicted) * SECOND), "reason": "lru"})
     records.sort(key=lambda record: (record["at"], record["kind"] != "start", record["kind"] == "load"))
     return rows(ADAPTER_EVENTS, records, **common)
+
+
+def snapshot(text: str, *, part: int = 1, parts: int = 1, **fields: Any) -> dict[str, Any]:
+    """A worker's snapshot as a stored record: ``a:0@30 b:1@`` lists a in slot 0 since 30 s, b in slot 1 since who knows when."""
+    gpu: list[list[Any]] = []
+    for word in text.split():
+        name, _, place = word.partition(":")
+        slot, _, since = place.partition("@")
+        gpu.append([int(slot), name, ord(name[0]), round(float(since) * SECOND) if since else None])
+    detail = {"gpu": gpu, "cpu": [], "in_batch": [], "part": part, "parts": parts, "pinned": [], "role": "worker"}
+    return {"kind": "snapshot", "detail": json.dumps(detail, ensure_ascii=False, sort_keys=True), **fields}
 
 
 def requests(text: str, **common: Any) -> pl.DataFrame:

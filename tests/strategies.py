@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-from builders import rows
+from builders import rows, snapshot
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -58,6 +58,37 @@ def lru_logs(draw: st.DrawFn, *, with_slots: bool = True) -> Log:
             where[adapter] = (slot, clock)
         truth.extend((pod, adapter, loaded, None) for adapter, (_, loaded) in where.items())
     return Log(rows(ADAPTER_EVENTS, records), truth, slots)
+
+
+@st.composite
+def logs_with_snapshots(draw: st.DrawFn, *, ties: bool = True) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """
+    One pod's complete log under LRU without and with true snapshots, of one to three parts, between any of its records.
+
+    Records bear ids and slots; in the second frame seqs count the snapshots in, as they do where an agent writes them. Without
+    ``ties`` no two records of the first are of one time.
+    """
+    log = draw(lru_logs())
+    pod = log.events.filter(pl.col("pod") == "pod-0").sort("seq")
+    number = pl.col("adapter").replace_strict({name: ord(name) for name in "abcdef"}, default=None, return_dtype=pl.Int64)
+    plain = pod.with_columns(adapter_id=number, at=pl.col("at") + (0 if ties else pl.col("seq")))
+    slots: dict[int, tuple[str, int]] = {}
+    records: list[dict[str, Any]] = []
+    for record in plain.rows(named=True):
+        if record["kind"] == "load":
+            slots[record["slot"]] = (record["adapter"], record["at"])
+        elif record["kind"] == "evict":
+            del slots[record["slot"]]
+        records.append(record)
+        for parts in draw(st.lists(st.integers(1, 3), max_size=1)):
+            listed = [f"{name}:{slot}@{at / SECOND}" for slot, (name, at) in slots.items()]
+            common = {key: record[key] for key in ("pod", "stream", "at")}
+            records.extend(
+                snapshot(" ".join(listed[part - 1 :: parts]), part=part, parts=parts, slots=log.slots, **common)
+                for part in range(1, parts + 1)
+            )
+    frame = [{**record, "seq": seq} for seq, record in enumerate(records, 1)]
+    return plain, rows(ADAPTER_EVENTS, frame)
 
 
 @st.composite

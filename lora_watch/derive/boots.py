@@ -3,9 +3,18 @@
 import polars as pl
 
 from lora_watch.derive.groups import ENGINE, said_once, worst_provenance
+from lora_watch.derive.snapshots import of_worker
 
-WORKER_KINDS = ("load", "evict", "use", "release", "pin", "unpin", "steps", "snapshot")
-"""Records only a worker writes: where its ``start`` is not held, these tell a worker from an API server."""
+_WORKER_KINDS = ("load", "evict", "use", "release", "pin", "unpin", "steps")
+
+
+def by_worker() -> pl.Expr:
+    """
+    True for records that only a worker writes: where its ``start`` is not held, these tell a worker from an API server. Both
+    write `start` and `snapshot`: a worker's start says its slots, its snapshot what is in them.
+    """
+    kind = pl.col("kind")
+    return kind.is_in(_WORKER_KINDS) | ((kind == "start") & pl.col("slots").is_not_null()) | of_worker()
 
 
 def boots(events: pl.LazyFrame) -> pl.LazyFrame:
@@ -30,7 +39,7 @@ def boots(events: pl.LazyFrame) -> pl.LazyFrame:
         events.group_by("stream")
         .agg(
             *(pl.col(column).first() for column in ENGINE),
-            worker=(kind.is_in(WORKER_KINDS) | (start & pl.col("slots").is_not_null())).any(),
+            worker=by_worker().any(),
             started_at=pl.col("at").filter(start).min(),
             first_at=pl.col("at").min(),
             last_at=pl.col("at").max(),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from lora_watch.derive.boots import WORKER_KINDS
+from lora_watch.derive.boots import by_worker
 from lora_watch.derive.groups import BY_POD, ENGINE, group_columns, said_once, worst_provenance
 from lora_watch.derive.stays import counted
 from lora_watch.model import MINUTE, SECOND, Window
@@ -53,7 +53,7 @@ def swaps(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD, boot
         fills=(load & ~pl.col("made_room")).sum(),
     )
     present = (
-        events.filter(in_window & (kind.is_in(WORKER_KINDS) | ((kind == "start") & pl.col("slots").is_not_null())))
+        events.filter(in_window & by_worker())
         .filter(pl.col("adapter").is_not_null() if "adapter" in keys else pl.lit(value=True))
         .select(*{*keys, "cluster", "pod"}, "provenance", up=pl.lit(value=True))
     )
@@ -108,7 +108,7 @@ def swaps_per_minute(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     kind = pl.col("kind")
     in_window = pl.col("at").is_between(window.start, window.end, closed="left")
     second = (pl.col("at") - window.start) // SECOND
-    worker = events.filter(in_window & (kind.is_in(WORKER_KINDS) | ((kind == "start") & pl.col("slots").is_not_null())))
+    worker = events.filter(in_window & by_worker())
     minutes = (
         worker.group_by(*pod, "stream")
         .agg(first=second.min() // 60, last=second.max() // 60, provenance=worst_provenance())
