@@ -12,10 +12,11 @@ are passed over, so nothing is there twice. A log whose beginning has been cut o
 import fcntl
 import os
 import signal
+import stat
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 
@@ -28,6 +29,7 @@ QUIET_POLLS = 10
 """Polls without a line after which what is held for a next line is taken as it stands."""
 CHUNK = 1 << 20
 LONGEST_LINE = 1 << 20
+LOCK_ATTEMPTS = 40
 
 
 class _Log:
@@ -42,8 +44,20 @@ class _Log:
             self._continue(segments[-1][1])
         self._header = Header(issued=self.last_seq, role=role, started_at=started_at)
         self._header_fd = os.open(directory / f"{boot}.head", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.lockf(self._header_fd, fcntl.LOCK_EX)
+        self._take_lock()
         os.pwrite(self._header_fd, self._header.to_bytes(), 0)
+
+    def _take_lock(self) -> None:
+        """The writer's lock. A reader's look may be in the way for a moment; OSError where another writer holds it."""
+        for attempt in range(LOCK_ATTEMPTS):
+            try:
+                fcntl.lockf(self._header_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if attempt == LOCK_ATTEMPTS - 1:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
 
     def _continue(self, path: Path) -> None:
         """Take up the newest segment: a torn last line is cut off, it will be written again."""
@@ -134,9 +148,12 @@ class Tail:
 
     def _open(self) -> bool:
         try:
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for its writer
         except OSError:
             return False
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            self.close()
+            raise OSError(f"{self._path} is no ordinary file")
         self._offset, self._half, self._skipping = 0, b"", False
         return True
 
@@ -218,8 +235,11 @@ def utc_offset_seconds(at: float) -> int:
     return time.localtime(at).tm_gmtoff
 
 
-def main() -> None:
-    """``python -m lora_watch.agent.follow LOG DIRECTORY``: follow until the parent process is gone or SIGTERM comes."""
+def main() -> int:
+    """
+    ``python -m lora_watch.agent.follow LOG DIRECTORY``: follow until the parent process is gone or SIGTERM comes: 0; or until the
+    log can't be read or the directory not be written (a full disk, say): 1. Started again it goes on where it stopped.
+    """
     log, directory = Path(sys.argv[1]), Path(sys.argv[2])
     parent, over = os.getppid(), threading.Event()
 
@@ -229,15 +249,25 @@ def main() -> None:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     now = time.time()
-    follower = Follower(log, directory, Converter(now=int(now * 1e6), utc_offset_seconds=utc_offset_seconds(now)))
+    converter = Converter(now=int(now * 1e6), utc_offset_seconds=utc_offset_seconds(now))
+    try:
+        _follow(log, directory, converter, lambda: os.getppid() == parent and not over.wait(POLL_SECONDS))
+    except OSError as error:
+        print(f"{log} can't be followed into {directory}: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _follow(log: Path, directory: Path, converter: Converter, go_on: Callable[[], bool]) -> None:
+    follower = Follower(log, directory, converter)
     try:
         follower.poll()
         print("ready", flush=True)  # noqa: T201 (the sidecar waits for this line)
-        while os.getppid() == parent and not over.wait(POLL_SECONDS):
+        while go_on():
             follower.poll()
     finally:
         follower.close()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

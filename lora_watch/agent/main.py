@@ -4,16 +4,19 @@ import argparse
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from lora_watch.agent.following import Following
+from lora_watch.agent.log import LogReader
 from lora_watch.agent.recorder import DEFAULT_DIRECTORY, DEFAULT_MAX_BYTES
 
 PRUNE_SECONDS = 10.0
+CATCH_UP_SECONDS = 10.0
+"""How long the first page waits for a vLLM's log to be read; a longer log is served as it is being read."""
 TOKEN = "LORA_WATCH_AGENT_TOKEN"
 
 
@@ -96,16 +99,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    logs = Logs(options.log_dir, options.max_bytes)
+    following = Following(options.vllm_log, options.log_dir) if options.vllm_log else None
+    reader = LogReader(options.log_dir, alive=following.alive) if following else None
+    logs = Logs(options.log_dir, options.max_bytes, reader=reader)
     engine = EnginePage(options.engine_metrics) if options.engine_metrics else None
     try:
         sidecar = Sidecar(logs, host=options.host, port=options.port, token=token, engine=engine)
     except OSError as error:
         print(f"can't listen on {options.host}:{options.port}: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    with _following(options.vllm_log, options.log_dir), sidecar:
+    with contextlib.ExitStack() as stack:
+        if following is not None:
+            stack.callback(following.close)
+            following.start()
+            if not following.caught_up(CATCH_UP_SECONDS):
+                print(f"the log {options.vllm_log} is still being read, or can't be", file=sys.stderr)  # noqa: T201
+        stack.enter_context(sidecar)
         print(f"agent     {sidecar.url}", flush=True)  # noqa: T201
         while not stopped.is_set():
+            if following is not None:
+                _keep_following(following, options.vllm_log)
             try:
                 before = logs.forgotten
                 logs.prune()
@@ -117,24 +130,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _following(log: Path | None, directory: Path) -> Iterator[None]:
-    """
-    Follow ``log``, if any, in a process of its own, which has caught up when this returns and ends with us.
-
-    Until it has, a boot it wrote before looks like that of a process that died.
-    """
-    if log is None:
-        yield
-        return
-    command = [sys.executable, "-m", "lora_watch.agent.follow", str(log), str(directory)]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
-        try:
-            if child.stdout is not None and child.stdout.readline() != b"ready\n":
-                print(f"the log {log} can't be followed into {directory}", file=sys.stderr)  # noqa: T201
-            yield
-        finally:
-            child.terminate()
+def _keep_following(following: Following, log: Path) -> None:
+    """Start it again if it has ended; one word at each start after the first."""
+    if following.start():
+        print(f"the log {log} is no longer followed: starting again", file=sys.stderr)  # noqa: T201
 
 
 def _positive(text: str) -> int:

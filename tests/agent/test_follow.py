@@ -2,19 +2,23 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lora_watch.agent.debug_log import Converter, convert
 from lora_watch.agent.follow import QUIET_POLLS, SEGMENT_BYTES, Follower, Tail
+from lora_watch.agent.following import Following
 from lora_watch.agent.lines import Header, writer_lives
+from lora_watch.agent.log import LogReader
 
 CAPTURE = Path(__file__).parents[1] / "data" / "vllm-debug-0.28.jsonl"
 NOW = 1_796_030_000_000_000
@@ -248,6 +252,55 @@ def test_the_sidecar_serves_what_a_vllm_log_says(log, events):
     moves = [r for r in convert(CAPTURE.read_text().splitlines(), now=NOW) if r["kind"] in ("load", "evict")]
     assert [json.loads(line) for line in lines] == moves
     assert 'adapter_name="adapter-a"' in page
+
+
+def test_nobody_is_declared_dead_while_no_process_follows_the_log(log, events):
+    lines = CAPTURE.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:60]))
+    following = Following(log, events)
+    reader = LogReader(events, alive=following.alive)
+    try:
+        assert following.start()
+        assert following.caught_up(60)
+        ended = {boot.boot: boot.last_seq for boot in reader.boots()}
+        (child,) = psutil.Process().children()
+        child.kill()
+        child.wait(30)
+        assert not following.caught_up()
+        assert {boot.boot: (boot.last_seq, boot.alive) for boot in reader.boots()} == {b: (seq, True) for b, seq in ended.items()}
+        with log.open("a") as out:
+            out.writelines(lines[60:])
+        assert following.start()
+        assert not following.start()
+        assert following.caught_up(60)
+        assert {boot.alive for boot in reader.boots()} == {True}
+    finally:
+        following.close()
+    assert {boot.alive for boot in LogReader(events).boots()} == {False}
+    assert {boot for boot, seq in ended.items()} <= {record["boot"] for record in written(events)}
+    for boot in ended:
+        seqs = [record["seq"] for record in written(events) if record["boot"] == boot]
+        assert seqs == list(range(1, len(seqs) + 1))
+
+
+def test_a_follower_that_does_not_end_is_killed(tmp_path):
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+    following = Following(tmp_path, tmp_path, command=(sys.executable, "-c", deaf))
+    following.start()
+    assert following.caught_up(60)
+    (child,) = psutil.Process().children()
+    following.close()
+    assert not child.is_running()
+
+
+def test_a_log_that_is_a_pipe_or_a_directory_in_the_way_ends_the_follower_with_a_sentence(tmp_path, events):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("")
+    for log, directory in ((tmp_path / "pipe", events), (tmp_path / "file", tmp_path / "file")):
+        command = [sys.executable, "-m", "lora_watch.agent.follow", str(log), str(directory)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        assert re.fullmatch(r".* can't be followed into .*\n", done.stderr)
 
 
 def test_the_shipped_logging_configuration_is_printed_and_writes_what_is_read(tmp_path):
