@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if logs.forgotten > before:
                     print(f"forgot the logs of {logs.forgotten - before} processes that ended long ago", file=sys.stderr)  # noqa: T201
             except OSError as error:
-                print(f"the logs can't be pruned: {error}", file=sys.stderr)  # noqa: T201
+                print(f"the logs can't be looked after: {error}", file=sys.stderr)  # noqa: T201
             stopped.wait(PRUNE_SECONDS)
     return 0
 

@@ -57,5 +57,6 @@ def forget(directory: Path, dead: Sequence[str], most: int = MAX_DEAD) -> list[s
             if (match := SEGMENT.fullmatch(path.name)) and match[1] in gone:
                 path.unlink(missing_ok=True)
     for boot in gone:
+        (directory / f"{boot}.counts").unlink(missing_ok=True)
         (directory / f"{boot}.head").unlink(missing_ok=True)
     return gone

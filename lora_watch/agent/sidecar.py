@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+from lora_watch.agent import checkpoint
 from lora_watch.agent.lines import BOOT
 from lora_watch.agent.log import DEFAULT_LIMIT, MAX_LIMIT, LogReader
 from lora_watch.agent.metrics import CONTENT_TYPE, EnginePage, page
@@ -38,9 +39,9 @@ class Logs:
     """
     The logs of one directory, and the state folded from them so far. Thread-safe.
 
-    A restart folds the same records to the same state; where segments were deleted, counters begin with the oldest record left.
-    Folding a long log takes a while after a start (about 3 s for 100 MiB); events are served meanwhile, state and metrics wait
-    for it.
+    ``prune`` keeps what was counted beside the logs (see ``checkpoint``), so a restart goes on from there. Where that file is
+    lost, the log is folded again to the same state; counters then begin with the oldest record left. Folding a long log takes a
+    while (about 3 s for 100 MiB); events are served meanwhile, state and metrics wait for it.
     """
 
     def __init__(self, directory: Path, max_bytes: int, *, max_dead: int = MAX_DEAD, reader: LogReader | None = None) -> None:
@@ -52,6 +53,7 @@ class Logs:
         self._folding = threading.Lock()
         self._states: dict[str, State] = {}
         self._positions: dict[str, int] = {}
+        self._saved: dict[str, int] = {}
         self._gone = State()
         self._forgotten = 0
 
@@ -75,7 +77,7 @@ class Logs:
             with self._reading:
                 boots = self._reader.boots()
             for boot in boots:
-                state = self._states.setdefault(boot.boot, State())
+                state = self._state(boot.boot)
                 # up to what there was when we came: a busy engine writes as fast as it is read, and the page would never be done
                 while (before := self._positions.get(boot.boot, 0)) < boot.last_seq:
                     with self._reading:
@@ -89,7 +91,20 @@ class Logs:
             for gone in set(self._states) - {boot.boot for boot in boots}:
                 self._gone.absorb(self._states.pop(gone))
                 self._positions.pop(gone, None)
+                self._saved.pop(gone, None)
             return use({**self._states, GONE: self._gone})
+
+    def _state(self, boot: str) -> State:
+        if boot not in self._states:
+            state, position = checkpoint.load(self._directory, boot) or (State(), 0)
+            self._states[boot], self._positions[boot], self._saved[boot] = state, position, position
+        return self._states[boot]
+
+    def _save(self, except_for: Collection[str]) -> None:
+        for boot, position in self._positions.items():
+            if position != self._saved[boot] and boot not in except_for:
+                checkpoint.save(self._directory, boot, self._states[boot], position)
+                self._saved[boot] = position
 
     def size(self) -> int:
         """Bytes of log on disk."""
@@ -106,14 +121,17 @@ class Logs:
         Delete the oldest segments past the cap, the newest of a living writer excepted, and all of the processes that ended
         longest ago past ``MAX_DEAD``. Returns the bytes of the former.
 
-        What is deleted has been counted first.
+        What is deleted has been counted first, and the counts are saved. OSError where they can't be; room is made all the same.
         """
 
         def delete(_states: Mapping[str, State]) -> int:
             with self._reading:
                 boots = self._reader.boots()
-                self._forgotten += len(forget(self._directory, [boot.boot for boot in boots if not boot.alive], self._max_dead))
-                return prune(self._directory, self._max_bytes, keep=[boot.boot for boot in boots if boot.alive])
+                forgotten = forget(self._directory, [boot.boot for boot in boots if not boot.alive], self._max_dead)
+                deleted = prune(self._directory, self._max_bytes, keep=[boot.boot for boot in boots if boot.alive])
+            self._forgotten += len(forgotten)
+            self._save(except_for=forgotten)  # last: on a full disk the deletion is what makes room for it
+            return deleted
 
         return self.fold(delete)
 

@@ -16,6 +16,7 @@ from agent.test_log import BOOT, line, reader, write
 from prometheus_client.parser import text_string_to_metric_families
 
 from lora_watch import names
+from lora_watch.agent import checkpoint
 from lora_watch.agent.lines import API, WORKER, Header, segment_name
 from lora_watch.agent.log import LogReader
 from lora_watch.agent.main import main, parser
@@ -431,7 +432,44 @@ def test_what_was_counted_of_a_forgotten_process_stays_counted_and_its_loss_is_s
         assert values(after, name) == values(before, name)
     assert values(after, names.AGENT_LOAD_SECONDS + "_count") == values(before, names.AGENT_LOAD_SECONDS + "_count")
     assert (values(before, names.AGENT_FORGOTTEN), values(after, names.AGENT_FORGOTTEN)) == ({(): 0}, {(): 1})
-    assert sorted(path.name[:36] for path in folder.iterdir()) == [later] * 2
+    assert sorted(path.name[36:] for path in folder.iterdir()) == [".000000000001.jsonl", ".counts", ".head"]
+
+
+def prunable(folder):
+    """A log of two segments of which the first may be deleted, with what the sidecar reads it by."""
+    write(folder, {9: line(9, "use", lookup="hot", adapter_id=1)}, Header(issued=9, role=WORKER))
+    os.utime(folder / f"{BOOT}.000000000001.jsonl", (1, 1))
+    return Logs(folder, 300, reader=reader(folder))
+
+
+def test_a_sidecar_started_again_counts_on_from_where_it_was_though_the_log_was_pruned(folder):
+    assert prunable(folder).prune() > 0
+    with Sidecar(Logs(folder, 300, reader=reader(folder)), port=0) as again:
+        write(folder, {9: line(9, "use", lookup="hot", adapter_id=1) + line(10, "use", lookup="warm", adapter_id=1)})
+        body, state = get(again, "/metrics")[2], json.loads(get(again, "/state")[2])["boots"][BOOT]
+    assert values(body, names.AGENT_USES) == {("cold",): 1, ("hot",): 1, ("warm",): 1}
+    assert values(body, names.AGENT_LOAD_SECONDS + "_sum") == {("disk", "cpu"): 0.2, ("disk", "gpu"): 0.02}
+    assert values(body, names.AGENT_LOST) == {}
+    assert (state["counters"]["complete"], [row["adapter"] for row in state["gpu"]]) == (True, [HOSTILE])
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[]", b'{"v":1}', b"\xff", b"[" * 100_000, b'{"v":2,"position":9}'])
+def test_counts_that_make_no_sense_are_counted_again_from_the_log(folder, damage):
+    Logs(folder, 1 << 30, reader=reader(folder)).prune()
+    (folder / f"{BOOT}.counts").write_bytes(damage)
+    logs = Logs(folder, 1 << 30, reader=reader(folder))
+    assert logs.fold(lambda states: (dict(states[BOOT].uses), states[BOOT].steps)) == ({"cold": 1}, 9)
+
+
+def test_a_state_comes_back_from_its_file_as_it_was(tmp_path):
+    state = State()
+    for seq, (kind, fields) in enumerate(
+        [*STORY, ("register", {"adapter": "\ud800", "adapter_id": 7, "path": None, "ok": True})], 1
+    ):
+        state.fold({"seq": seq, "at": 1000 + seq, "kind": kind, **fields})
+    checkpoint.save(tmp_path, BOOT, state, 9)
+    assert checkpoint.load(tmp_path, BOOT) == (state, 9)
+    assert (tmp_path / f"{BOOT}.counts").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_that_is_none_is_said_and_the_server_goes_on(tmp_path):
