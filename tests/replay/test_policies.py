@@ -1,4 +1,4 @@
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ WEIGHTED = Policy(Eviction.TIME_WEIGHTED)
 def fewest_misses(adapter: tuple[int, ...], slots: int) -> int:
     """Every choice of victim tried."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def after(i: int, inside: frozenset[int]) -> int:
         if i == len(adapter):
             return 0
