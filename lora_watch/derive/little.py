@@ -4,17 +4,18 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from lora_watch.derive.boots import boots
 from lora_watch.derive.groups import BY_POD, ENGINE, group_columns, worst_provenance
-from lora_watch.derive.stays import counted, stays
+from lora_watch.derive.stays import counted
 from lora_watch.derive.step_function import swept
 from lora_watch.model import MINUTE, SECOND, Window
 
 
-def little(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -> pl.LazyFrame:
+def little(
+    events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD, *, boots: pl.LazyFrame, stays: pl.LazyFrame
+) -> pl.LazyFrame:
     """
     Two accounts of the window's occupied slot-time, one by pairing and one by counting, and what stands between them; one row
-    per group.
+    per group. ``boots`` and ``stays`` are those of the same events.
 
     Columns, after the group's:
 
@@ -41,63 +42,62 @@ def little(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -> 
 
     What a missing record does. A missing evict leaves +1 in the count from the time t at which pairing notices (the adapter
     loads again, or another one enters its slot): ``E − t``. A missing load leaves −1 from its evict on, the same term. An
-    adapter that never returns is noticed by the law of a full pod: residents never exceed slots, and after an lru eviction
-    the next GPU record is the load it made room for. Terms are added by size, so that a missing load does not hide a missing
-    evict. The slot-time itself is wrong by about as much. ``unseen_…`` are least numbers.
+    adapter that never returns is noticed by the law of a full pod: residents never exceed slots, and after an lru
+    eviction the next GPU record is the load it made room for. A snapshot tells of a missing load when it was, and of a
+    missing leave. Terms are added by size, so that a missing load does not hide a missing evict. The slot-time itself is
+    wrong by about as much. ``unseen_…`` are least numbers.
 
-    Edge cases. A boot whose `start` is not held may have been full before: its unseen loads are an edge, not a loss, and
-    count nowhere. A record nobody can miss (the load of an adapter into a free slot, never evicted) shows nothing; gaps of
-    seq are counted as lost by the reader of the log. All reasons count as leaves here, in-place reloads too. Groups are those
-    with a stay in the window. Grouped by adapter only the pairing terms are known. Counts add up over adjoining windows.
-    Source: Little (1961) on a finite window.
+    Edge cases. A boot whose `start` is not held may have been full before: its unseen loads, and those that a snapshot dates
+    before the first record held, are an edge, not a loss, and count nowhere. A record nobody can miss (the load of an
+    adapter into a free slot, never evicted) shows nothing; gaps of seq are counted as lost by the reader of the log. All
+    reasons count as leaves here, in-place reloads too. Groups are those with a stay in the window. Grouped by adapter
+    only the pairing terms are known. Counts add up over adjoining windows. Source: Little (1961) on a finite window.
     """
     keys = group_columns(by)
-    ends = boots(events).select("stream", "started_at", "slots", boot_end="ended_at").cache()
+    ends = boots.select("stream", "started_at", "first_at", "slots", boot_end="ended_at")
     start, left = window.start, pl.col("left_at")
+    listed = pl.col("known_by") == "snapshot"
     paired = (
-        stays(events)
-        .join(ends, on="stream", how="left")
+        stays.join(ends, on="stream", how="left")
         .with_columns(boot_end=pl.min_horizontal(pl.col("boot_end").fill_null(window.end), window.end))
         .with_columns(
-            unseen_load=pl.col("loaded_at").is_null() & pl.col("started_at").is_not_null(),
+            unseen_load=pl.when(listed)
+            .then(pl.col("loaded_at") >= pl.col("first_at"))
+            .otherwise(pl.col("loaded_at").is_null() & pl.col("started_at").is_not_null())
+            .fill_null(value=False),
             unseen_leave=(pl.col("left_by") == "reload")
             | ((pl.col("left_by") == "lost") & (left < pl.col("boot_end")).fill_null(value=False)),
         )
+        .filter((pl.col("resident_from") < window.end) & (left.is_null() | (left >= start)))
+        .cache()  # read three times
     )
-    paired = paired.cache()  # read three times
-    overlapping = paired.filter((pl.col("resident_from") < window.end) & (left.is_null() | (left >= start)))
     inside = left.is_between(start, window.end, closed="left")
-    late = (pl.col("boot_end") - left).clip(lower_bound=0) / SECOND
+    unseen_leave = pl.col("unseen_leave").fill_null(value=False) & inside
+    came = pl.when(listed).then("loaded_at").otherwise("left_at")  # where the count begins to lack the load
+    unseen_load = pl.col("unseen_load") & came.is_between(start, window.end, closed="left")
     occupied = (left.fill_null(window.end).clip(upper_bound=window.end) - pl.max_horizontal("resident_from", start)) / SECOND
-    missed = pl.col("unseen_load") | pl.col("unseen_leave").fill_null(value=False)
-    carried = (
-        paired.filter(missed & inside)
-        .group_by(keys)
-        .agg(
-            imbalance=late.sum(),
-            unseen_loads=pl.col("unseen_load").sum(),
-            unseen_leaves=pl.col("unseen_leave").fill_null(value=False).sum(),
-        )
-    )
-    seen = pl.col("loaded_at").is_not_null()
-    there_at_start = seen & (pl.col("loaded_at") < start) & (left.is_null() | (left >= start))
-    edge = pl.col("loaded_at").is_null() & pl.col("started_at").is_null() & (pl.col("resident_from") < start)
-    sums = overlapping.group_by(keys).agg(
-        resident_start=(there_at_start | edge).sum().cast(pl.Int64),
-        loads=(pl.col("loaded_at") >= start).sum().cast(pl.Int64)
-        + (pl.col("loaded_at").is_null() & pl.col("started_at").is_null() & (pl.col("resident_from") >= start))
-        .sum()
-        .cast(pl.Int64),
-        leaves=(inside & ~pl.col("unseen_leave").fill_null(value=False)).sum().cast(pl.Int64),
+
+    def late(since: pl.Expr) -> pl.Expr:
+        return (pl.col("boot_end") - since).clip(lower_bound=0) / SECOND
+
+    edge = ~pl.col("unseen_load") & (pl.col("known_by") != "load")
+    recorded = (pl.col("known_by") == "load") & (pl.col("loaded_at") >= start)
+    there_at_start = pl.col("loaded_at").is_not_null() & (pl.col("loaded_at") < start)
+    sums = paired.group_by(keys).agg(
+        resident_start=(there_at_start | (edge & (pl.col("resident_from") < start))).sum().cast(pl.Int64),
+        loads=(recorded | (edge & (pl.col("resident_from") >= start))).sum().cast(pl.Int64),
+        leaves=(inside & ~unseen_leave).sum().cast(pl.Int64),
         resident_end=(left.is_null() | (left >= window.end)).sum().cast(pl.Int64),
         occupied_slot_seconds=occupied.sum(),
+        imbalance=late(came).filter(unseen_load).sum() + late(left).filter(unseen_leave).sum(),
+        unseen_loads=unseen_load.sum(),
+        unseen_leaves=unseen_leave.sum().cast(pl.Int64),
         provenance=worst_provenance(),
     )
-    result = sums.join(carried, on=keys, how="left", nulls_equal=True)
     if "adapter" in keys:
-        result = result.with_columns(excess=pl.lit(0.0), emptied=pl.lit(0.0), orphans=pl.lit(0))
+        result = sums.with_columns(excess=pl.lit(0.0), emptied=pl.lit(0.0), orphans=pl.lit(0))
     else:
-        result = result.join(_excess(overlapping, window, keys), on=keys, how="left", nulls_equal=True).join(
+        result = sums.join(_excess(paired, window, keys), on=keys, how="left", nulls_equal=True).join(
             _emptied(events, ends, window, keys), on=keys, how="left", nulls_equal=True
         )
     residual = pl.sum_horizontal("imbalance", "excess", "emptied")
@@ -112,7 +112,7 @@ def little(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -> 
         residual_slot_seconds=residual,
         residual_ratio=pl.when(pl.col("occupied_slot_seconds") > 0).then(residual / pl.col("occupied_slot_seconds")),
         unseen_loads=pl.max_horizontal("unseen_loads", "orphans").fill_null(0).cast(pl.Int64),
-        unseen_leaves=pl.col("unseen_leaves").fill_null(0).cast(pl.Int64),
+        unseen_leaves="unseen_leaves",
         provenance="provenance",
     )
 

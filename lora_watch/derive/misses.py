@@ -77,14 +77,15 @@ def request_lookups(requests: pl.LazyFrame, stays: pl.LazyFrame) -> pl.LazyFrame
 
 def misses(
     requests: pl.LazyFrame,
-    stays: pl.LazyFrame,
+    lookups: pl.LazyFrame,
     window: Window,
     by: Sequence[str] = BY_POD,
     *,
     events: pl.LazyFrame | None = None,
 ) -> pl.LazyFrame:
     """
-    Hits and misses of the requests scheduled in the window, one row per group.
+    Hits and misses of the requests scheduled in the window, one row per group. ``lookups`` are the :func:`request_lookups` of
+    the same requests (of those in the window at least).
 
     Columns, after the group's: ``requests`` (for an adapter), of them ``hot``, ``warm``, ``cold``, ``unknown``; ``miss_ratio
     = (warm + cold) ÷ (hot + warm + cold)`` (null where nothing is known), ``ghost_hits``; ``base_model_requests`` (left out;
@@ -103,7 +104,7 @@ def misses(
     in_window = moment.is_between(window.start, window.end, closed="left")
     lookup = pl.col("lookup")
     found = (
-        request_lookups(requests.filter(in_window), stays)
+        lookups.filter(in_window)
         .group_by(keys)
         .agg(
             requests=pl.len(),

@@ -74,9 +74,12 @@ def residency(stays: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -
       just below it; null where no stay was watched for so long and some are still open (then nobody knows).
     * ``mean_seconds``: by Little's law, ``occupied_slot_seconds / loads``; null without loads. Equals the mean stay only over
       a long window.
-    * ``loads``, ``completed`` (evicts in the window, load seen), ``censored`` (watched, no evict in the window),
-      ``entered_before`` (of both, loaded before the window: delayed entry), ``left_truncated`` (load time unknown: left out
-      of the curves), ``occupied_slot_seconds`` (all stays), ``provenance``.
+    * ``at_risk_min``: the least ``n(t)`` of :func:`kaplan_meier` at an age t ≤ p50 at which a stay ended (any such age where
+      p50 is not reached); null where none ended. Each such age takes its share ``1 / n`` off the curve for good, so a p50 over
+      ``at_risk_min`` of 3 may hang on three stays, however many came later;
+    * ``loads`` (recorded ones), ``completed`` (evicts in the window, load time known), ``censored`` (watched, no evict in
+      the window), ``entered_before`` (of both, loaded before the window: delayed entry), ``left_truncated`` (load time
+      unknown: left out of the curves), ``occupied_slot_seconds`` (all stays), ``provenance``.
 
     S is :func:`kaplan_meier` over stays that overlap the window: ``entry = max(0, window.start − loaded_at)``, exit at
     ``left_at`` with event where ``left_by = evict`` inside the window, else watched until ``min(left_at, window.end)``. The
@@ -107,7 +110,7 @@ def residency(stays: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -
     )
     loaded = pl.col("loaded_at")
     counts = inside.group_by(keys).agg(
-        loads=loaded.is_between(window.start, window.end, closed="left").sum(),
+        loads=((pl.col("known_by") == "load") & loaded.is_between(window.start, window.end, closed="left")).sum(),
         completed=(pl.col("event") & loaded.is_not_null()).sum(),
         censored=(~pl.col("event") & loaded.is_not_null()).sum(),
         entered_before=(loaded < window.start).sum(),
@@ -121,6 +124,7 @@ def residency(stays: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -
         *(_reached("longer", level).alias(f"slot_time_{name}_seconds") for name, level in (("p50", 0.5), ("p95", 0.05))),
         *(_share_under(limit).alias(f"slot_time_under_{name}_ratio") for name, limit in SHORT_SECONDS),
         oldest=pl.col("age").max() / SECOND,
+        at_risk_min=pl.col("at_risk").filter((pl.col("events") > 0) & _until_reached("survival", 0.5)).min(),
     )
     count_names = ("loads", "completed", "censored", "entered_before", "left_truncated")
     return counts.join(quantiles, on=keys, how="left", nulls_equal=True).select(
@@ -135,6 +139,7 @@ def residency(stays: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -
         "slot_time_p95_seconds",
         *(f"slot_time_under_{name}_ratio" for name, _ in SHORT_SECONDS),
         pl.when(pl.col("loads") > 0).then(pl.col("occupied_slot_seconds") / pl.col("loads")).alias("mean_seconds"),
+        "at_risk_min",
         *(pl.col(name).cast(pl.Int64) for name in count_names),
         "occupied_slot_seconds",
         "provenance",
@@ -167,6 +172,11 @@ def _slot_time_curve(known: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
 def _reached(column: str, level: float) -> pl.Expr:
     """The least age, in seconds, at which the curve is down to ``level``; null if it never is."""
     return pl.col("age").filter(pl.col(column) <= level + _ROUNDING).min() / SECOND
+
+
+def _until_reached(column: str, level: float) -> pl.Expr:
+    """Ages up to the least at which the curve is down to ``level``; all of them if it never is."""
+    return pl.col("age") <= pl.coalesce(pl.col("age").filter(pl.col(column) <= level + _ROUNDING).min(), pl.col("age").max())
 
 
 def _share_under(limit: float) -> pl.Expr:

@@ -11,7 +11,7 @@ from lora_watch.derive.carry import carry
 from lora_watch.derive.groups import PROVENANCE
 from lora_watch.derive.inference_share import inference_share
 from lora_watch.derive.little import little
-from lora_watch.derive.misses import misses
+from lora_watch.derive.misses import misses, request_lookups
 from lora_watch.derive.occupancy import occupancy
 from lora_watch.derive.residency import residency
 from lora_watch.derive.stays import stays
@@ -99,9 +99,11 @@ def overview(store: Store, window: Window, past: Past) -> Overview:
     requests = store.scan(REQUESTS, Window(window.start, window.end + LONGEST_REQUEST)).collect(engine="streaming").lazy()
     samples = store.scan(SAMPLES, window).filter(pl.col("metric").is_in(_SAMPLES)).collect(engine="streaming").lazy()
     up, sat = boots(events).collect().lazy(), stays(events).collect().lazy()
+    asked = request_lookups(requests, sat).collect().lazy()
 
     def by(keys: tuple[str, ...]) -> dict[str, pl.LazyFrame]:
-        found = misses(requests, sat, window, by=keys, events=events).rename({"warm": "warm_requests", "cold": "cold_requests"})
+        found = misses(requests, asked, window, by=keys, events=events)
+        found = found.rename({"warm": "warm_requests", "cold": "cold_requests"})
         return {
             "residency": residency(sat, window, by=keys).drop("loads"),
             "swaps": swaps(events, window, by=keys, boots=up),
@@ -115,7 +117,9 @@ def overview(store: Store, window: Window, past: Past) -> Overview:
             "occupancy": occupancy(sat, up, window, by=POD, events=events, requests=requests, samples=samples),
             "swap_queue": queue.rename({"mean_depth": "swap_queue_mean", "max_depth": "swap_queue_max"}),
             "inference_share": inference_share(events, window, by=POD, boots=up, samples=samples),
-            "little": little(events, window, by=POD).select(*POD, "provenance", little_residual_ratio="residual_ratio"),
+            "little": little(events, window, by=POD, boots=up, stays=sat).select(
+                *POD, "provenance", little_residual_ratio="residual_ratio"
+            ),
             "log": _lost(events, window),
         },
         POD,

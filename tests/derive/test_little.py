@@ -2,12 +2,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from builders import events, rows
+from builders import events, rows, snapshot
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import HORIZON, QUICK, Log, lru_logs, windows
 
+from lora_watch.derive.boots import boots
 from lora_watch.derive.little import little
+from lora_watch.derive.stays import stays
 from lora_watch.model import SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS
 
@@ -15,8 +17,12 @@ HUNDRED = Window(0, 100 * SECOND)
 WHOLE = Window(0, 2 * HORIZON * SECOND)
 
 
+def account(frame: pl.DataFrame, window: Window, by: tuple[str, ...] = ("cluster", "pod")) -> pl.DataFrame:
+    return little(frame.lazy(), window, by, boots=boots(frame.lazy()), stays=stays(frame.lazy())).collect()
+
+
 def told(frame: pl.DataFrame, window: Window = HUNDRED, by: tuple[str, ...] = ("cluster", "pod")) -> dict[str, Any]:
-    return little(frame.lazy(), window, by).collect().row(0, named=True)
+    return account(frame, window, by).row(0, named=True)
 
 
 def test_residents_loads_and_leaves_balance():
@@ -67,19 +73,52 @@ def test_the_end_of_a_boot_is_a_leave():
     assert (row["leaves"], row["flow_residual"], row["residual_ratio"], row["occupied_slot_seconds"]) == (1, 0, 0.0, 50.0)
 
 
+LOST_LOAD = [
+    {"at": 0, "kind": "start", "slots": 2, "seq": 1},
+    {"at": 60 * SECOND, "seq": 3, **snapshot("a:0@30")},
+    {
+        "at": 80 * SECOND,
+        "seq": 4,
+        "kind": "evict",
+        "tier": "gpu",
+        "adapter": "a",
+        "adapter_id": 97,
+        "slot": 0,
+        "reason": "explicit",
+    },
+]
+
+
+def test_a_load_that_only_a_snapshot_tells_of_shows_from_when_it_was():
+    row = told(rows(ADAPTER_EVENTS, LOST_LOAD))
+    assert (row["loads"], row["unseen_loads"], row["residual_slot_seconds"], row["flow_residual"]) == (0, 1, 70.0, -1)
+    assert row["occupied_slot_seconds"] == 50.0
+
+
+def test_a_leave_that_only_a_snapshot_tells_of_shows_from_there_to_the_end():
+    gone = rows(ADAPTER_EVENTS, [{"at": 90 * SECOND, "seq": 9, **snapshot("")}])
+    row = told(pl.concat([events("a:0-", start_at=0).with_columns(adapter_id=pl.lit(97, pl.Int64)), gone]))
+    assert (row["unseen_leaves"], row["residual_slot_seconds"], row["flow_residual"]) == (1, 10.0, 1)
+
+
+def test_what_a_snapshot_dates_before_the_first_record_held_is_an_edge_and_no_loss():
+    row = told(rows(ADAPTER_EVENTS, LOST_LOAD[1:]))
+    assert (row["loads"], row["unseen_loads"], row["flow_residual"], row["residual_ratio"]) == (1, 0, 0, 0.0)
+
+
 def test_by_adapter_only_pairing_can_be_checked():
-    table = little(events("a:0- a:40- b:0-", start_at=0).lazy(), HUNDRED, ("adapter",)).sort("adapter").collect()
+    table = account(events("a:0- a:40- b:0-", start_at=0), HUNDRED, ("adapter",)).sort("adapter")
     assert table.select("adapter", "unseen_leaves").rows() == [("a", 1), ("b", 0)]
 
 
 def test_nothing_in_nothing_out():
-    assert little(ADAPTER_EVENTS.empty().lazy(), HUNDRED).collect().is_empty()
+    assert account(ADAPTER_EVENTS.empty(), HUNDRED).is_empty()
 
 
 @QUICK
 @given(lru_logs(), windows())
 def test_a_complete_log_leaves_no_residual_in_any_window(log: Log, window: Window):
-    for row in little(log.events.lazy(), window).collect().rows(named=True):
+    for row in account(log.events, window).rows(named=True):
         assert (row["flow_residual"], row["unseen_loads"], row["unseen_leaves"]) == (0, 0, 0)
         assert row["residual_slot_seconds"] == pytest.approx(0)
         assert row["occupied_slot_seconds"] <= log.slots * window.seconds + 1e-6
@@ -92,7 +131,7 @@ def test_occupied_slot_time_is_the_area_under_the_count(log: Log, window: Window
     for row in log.events.filter(pl.col("kind").is_in(["load", "evict"])).rows(named=True):
         sign = 1 if row["kind"] == "load" else -1
         counted += sign * max(0, window.end - max(row["at"], window.start)) / SECOND
-    occupied = little(log.events.lazy(), window, ("cluster",)).collect()["occupied_slot_seconds"].sum()
+    occupied = account(log.events, window, ("cluster",))["occupied_slot_seconds"].sum()
     assert occupied == pytest.approx(counted)
 
 
@@ -103,7 +142,7 @@ def test_a_missing_evict_shows(log: Log, data: st.DataObject):
     assume(len(evicts))
     gone = data.draw(st.integers(0, len(evicts) - 1))
     left = log.events.join(evicts[[gone]], on=["stream", "seq"], how="anti")
-    table = little(left.lazy(), WHOLE, ("cluster",)).collect()
+    table = account(left, WHOLE, ("cluster",))
     assert table["residual_slot_seconds"].sum() > 0 or table["unseen_leaves"].sum() > 0
 
 
@@ -115,5 +154,5 @@ def test_a_missing_load_that_made_room_shows(log: Log, data: st.DataObject):
     assume(len(loads))
     gone = data.draw(st.integers(0, len(loads) - 1))
     left = log.events.join(loads[[gone]], on=["stream", "seq"], how="anti")
-    table = little(left.lazy(), WHOLE, ("cluster",)).collect()
+    table = account(left, WHOLE, ("cluster",))
     assert table["residual_slot_seconds"].sum() > 0 or table["unseen_loads"].sum() > 0

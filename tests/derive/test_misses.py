@@ -2,12 +2,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from builders import events, requests, rows
+from builders import events, requests, rows, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import HORIZON, QUICK, Log, lru_logs
 
-from lora_watch.derive.misses import misses, request_lookups
+from lora_watch.derive.misses import adapter_numbers, misses, numbered, request_lookups
 from lora_watch.derive.stays import stays
 from lora_watch.model import SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
@@ -20,7 +20,8 @@ def lookups(asked: pl.DataFrame, frame: pl.DataFrame) -> list[Any]:
 
 
 def told(asked: pl.DataFrame, frame: pl.DataFrame, by: tuple[str, ...] = ("cluster", "pod"), **more: Any) -> dict[str, Any]:
-    return misses(asked.lazy(), stays(frame.lazy()), HUNDRED, by, **more).collect().row(0, named=True)
+    found = request_lookups(asked.lazy(), stays(frame.lazy()))
+    return misses(asked.lazy(), found, HUNDRED, by, **more).collect().row(0, named=True)
 
 
 def test_hot_is_in_a_slot_when_scheduled():
@@ -130,7 +131,25 @@ def test_rows_said_twice_count_once():
 
 
 def test_nothing_in_nothing_out():
-    assert misses(REQUESTS.empty().lazy(), stays(ADAPTER_EVENTS.empty().lazy()), HUNDRED).collect().is_empty()
+    found = request_lookups(REQUESTS.empty().lazy(), stays(ADAPTER_EVENTS.empty().lazy()))
+    assert misses(REQUESTS.empty().lazy(), found, HUNDRED).collect().is_empty()
+
+
+def test_a_request_that_waited_for_a_load_only_a_snapshot_dates_found_its_adapter_nobody_knows_where():
+    frame = rows(ADAPTER_EVENTS, [{"at": 60 * SECOND, **snapshot("a:0@20")}])
+    (row,) = request_lookups(requests("a:0/10/21/22").lazy(), stays(frame.lazy())).collect().rows(named=True)
+    assert (row["lookup"], row["loaded_at"]) == (None, 20 * SECOND)
+
+
+@given(st.permutations([(pod, name) for pod in ("pod-0", "pod-1") for name in "abc"]), st.integers(0, 5))
+def test_the_number_of_an_adapter_does_not_depend_on_the_order_of_evaluation(order: list[tuple[str, str]], repeated: int):
+    frame = pl.concat([events(f"{name}:0-9", pod=pod) for pod, name in [*order, order[repeated]]]).lazy()
+    numbers = adapter_numbers(stays(frame))
+    asked = [numbered(part, numbers).select("pod", "adapter", "number") for part in (stays(frame), frame)]
+    once, again = pl.collect_all(asked, engine="streaming")
+    expected = {("pod-0", "a"): 0, ("pod-0", "b"): 1, ("pod-0", "c"): 2, ("pod-1", "a"): 3, ("pod-1", "b"): 4, ("pod-1", "c"): 5}
+    assert {row[:2]: row[2] for row in once.rows()} == expected
+    assert {row[:2]: row[2] for row in again.rows()} == expected
 
 
 @QUICK

@@ -1,6 +1,6 @@
 import polars as pl
 import pytest
-from builders import events
+from builders import events, rows, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.duration.survfunc import SurvfuncRight
@@ -157,3 +157,25 @@ def test_shares_are_ratios_and_quantiles_do_not_cross(log: Log, window: Window):
         assert row["p50_seconds"] is None or row["p95_seconds"] is None or row["p50_seconds"] <= row["p95_seconds"]
         for name in ("p50", "p95"):
             assert row[f"{name}_seconds"] is None or row[f"{name}_lower_bound_seconds"] is None
+
+
+def test_at_risk_min_is_the_smallest_risk_set_that_the_median_hangs_on():
+    row = of("a:0-10 b:0-20 c:0-30 d:0-40 e:0-50", 0, 100)
+    assert (row["p50_seconds"], row["at_risk_min"]) == (30.0, 3)
+
+
+def test_at_risk_min_counts_a_tiny_early_risk_set_though_many_came_later():
+    many = " ".join(f"b{n}:0-{120 + n}" for n in range(20))
+    row = of(f"a:90-100 {many}", 95, 200)
+    assert (row["p50_seconds"], row["at_risk_min"], row["completed"]) == (10.0, 1, 21)
+
+
+def test_at_risk_min_is_of_the_whole_curve_where_the_median_is_not_reached_and_null_where_nothing_ended():
+    assert of("a:0-10 b:0- c:0-", 0, 100)["at_risk_min"] == 3
+    assert of("a:0- b:0-", 0, 100)["at_risk_min"] is None
+
+
+def test_a_load_that_only_a_snapshot_dates_is_none_that_is_counted():
+    log = rows(ADAPTER_EVENTS, [{"at": 60 * SECOND, **snapshot("a:0@20 b:1@30")}])
+    row = residency(stays(log.lazy()), Window(0, 100 * SECOND)).collect().row(0, named=True)
+    assert (row["loads"], row["censored"], row["left_truncated"], row["occupied_slot_seconds"]) == (0, 2, 0, 150.0)
