@@ -18,11 +18,12 @@ collect_ignore = ["make_model.py"]  # needs the packages of the other environmen
 def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The environment named by LORA_WATCH_VLLM_VENV, installed if it is not there, with the wheel of this very code."""
     venv = Path(os.environ.get("LORA_WATCH_VLLM_VENV") or ROOT / ".venv-vllm").absolute()
-    if not (venv / "bin/python").exists():
+    python = venv / "bin/python"
+    if not python.exists() or subprocess.run([python, "-c", "import vllm"], capture_output=True).returncode:
         subprocess.run([HERE / "install.sh", venv], check=True)
     to = tmp_path_factory.mktemp("wheel")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", to], cwd=ROOT, check=True)
-    install = [venv / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", *to.glob("*.whl")]
+    install = [python, "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", *to.glob("*.whl")]
     subprocess.run(install, check=True)
     return venv
 

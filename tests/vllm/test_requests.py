@@ -7,6 +7,7 @@ from tiny_client import Asked
 pytestmark = pytest.mark.vllm
 
 AGREE_SECONDS = 0.050
+TIMELY_SECONDS = 0.010
 
 
 def pairs(story: Story) -> list[tuple[Asked, dict]]:
@@ -44,8 +45,10 @@ def test_a_record_bears_the_adapter_asked_for(story):
 
 @pytest.mark.parametrize(("seen", "recorded"), [("sent", "arrived"), ("first_byte", "first_token"), ("finished", "finished")])
 def test_times_agree_with_the_clients_clock_within_fifty_milliseconds(story, seen, recorded, record_testsuite_property):
-    # of 19 in 20 requests: on two processors the API server waits for the engine now and then, and the client sees it later
-    gaps = sorted(abs(getattr(a, seen) - r[recorded] / 1e6) for a, r in pairs(story))
+    # of 19 in 20 requests, and of those during which the client itself was on time: an overloaded machine delays who looks
+    timely = [(a, r) for a, r in pairs(story) if a.late <= TIMELY_SECONDS]
+    gaps = sorted(abs(getattr(a, seen) - r[recorded] / 1e6) for a, r in timely)
+    assert len(gaps) > 50
     p50, p95, p99 = (gaps[int(len(gaps) * q)] * 1e3 for q in (0.5, 0.95, 0.99))
     said = f"{recorded} of {len(gaps)} requests: p50 {p50:.1f} p95 {p95:.1f} p99 {p99:.1f} max {gaps[-1] * 1e3:.1f} ms"
     record_testsuite_property(recorded, said)

@@ -1,12 +1,16 @@
 """An HTTP client that costs next to nothing, so that its clock can be trusted: asyncio streams, one connection a request."""
 
 import asyncio
+import bisect
+import dataclasses
 import json
 import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+BEAT_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,8 @@ class Asked:
     finished: float | None
     status: int | None
     text: str
+    late: float = 0.0
+    """Seconds by which the client itself was late, at most, while it waited: the machine had no processor for it."""
 
 
 async def call(port: int, path: str, body: Any = None, method: str = "POST") -> tuple[int, bytes]:
@@ -93,11 +99,23 @@ class Traffic:
         self.random = random.Random(seed)
         self.asked: list[Asked] = []
         self._count = 0
+        self._beats: list[tuple[float, float]] = []
+        self._beating: asyncio.Task[None] | None = None
+
+    async def _beat(self) -> None:
+        while True:
+            due = time.time() + BEAT_SECONDS
+            await asyncio.sleep(BEAT_SECONDS)
+            now = time.time()
+            self._beats.append((now, now - due))
 
     async def ask(self, adapter: str, tokens: int = 8) -> Asked:
         """One request, remembered when it is done or broken."""
+        self._beating = self._beating or asyncio.create_task(self._beat())
         self._count += 1
         asked = await complete(self.port, adapter, f"r{self.random.randrange(16**8):08x}-{self._count}", tokens)
+        since = bisect.bisect_left(self._beats, (asked.sent, 0.0))
+        asked = dataclasses.replace(asked, late=max((late for _, late in self._beats[since:]), default=0.0))
         self.asked.append(asked)
         return asked
 
