@@ -83,6 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from lora_watch.agent.sidecar import Logs, Sidecar
 
     token = os.environ.get(TOKEN) or None
+    if token is not None and not (token := token.strip()):
+        print(f"{TOKEN} is blank", file=sys.stderr)  # noqa: T201
+        return 1
     if options.token_file is not None:
         try:
             token = options.token_file.read_text(encoding="utf-8").strip()

@@ -1,5 +1,6 @@
 """The sidecar's HTTP server beside the engine: events, state, metrics and health from the logs in one directory."""
 
+import contextlib
 import hmac
 import json
 import threading
@@ -27,6 +28,8 @@ _FOLD_RECORDS = 5_000
 """Records read at once for the state: few enough that a reader of events is not kept waiting."""
 
 GONE = "gone"
+CONNECTIONS = 64
+"""Connections served at once; one that is idle for 30 s is closed."""
 
 T = TypeVar("T")
 
@@ -151,9 +154,10 @@ class Sidecar:
         port: int = 9465,
         token: str | None = None,
         engine: EnginePage | None = None,
+        connections: int = CONNECTIONS,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
-        self._server = _Server((host, port), _Handler)
+        self._server = _Server((host, port), _Handler, connections)
         self._server.logs, self._server.token, self._server.engine, self._server.clock = logs, token, engine, clock
         bound = self._server.server_address
         self.url = f"http://{_bracketed(str(bound[0]))}:{bound[1]}"
@@ -176,6 +180,30 @@ class _Server(ThreadingHTTPServer):
     clock: Callable[[], int]
     daemon_threads = True
     request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], connections: int) -> None:
+        self._free = threading.BoundedSemaphore(connections)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A thread for the connection; one too many is turned away, so that clients can't have all our memory."""
+        if self._free.acquire(blocking=False):
+            try:
+                super().process_request(request, client_address)
+            except RuntimeError:  # no thread is to be had; the server closes the connection and goes on
+                self._free.release()
+                raise
+            return
+        with contextlib.suppress(OSError):
+            request.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -490,6 +490,17 @@ def test_many_clients_at_once_get_whole_answers(folder):
     assert answers == [story()] * 20
 
 
+def test_a_connection_too_many_is_turned_away_and_the_next_is_served(folder):
+    with serve(folder, connections=1) as sidecar:
+        host, port = sidecar.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as idle:
+            idle.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+            assert idle.recv(4096).startswith(b"HTTP/1.1 200")
+            assert get(sidecar, "/healthz")[0] == 503
+            idle.shutdown(socket.SHUT_RDWR)
+        assert any(get(sidecar, "/healthz")[0] == 200 for _ in range(1000))
+
+
 def test_the_command_prints_its_address_serves_and_ends_in_good_order(folder, tmp_path):
     token = tmp_path / "token"
     token.write_text("s3cret\n")
@@ -514,6 +525,14 @@ def test_a_token_file_that_is_missing_or_empty_is_an_error(tmp_path, capsys):
     (tmp_path / "empty").write_text(" \n")
     assert main(["--token-file", str(tmp_path / "empty")]) == 1
     assert "empty" in capsys.readouterr().err
+
+
+def test_a_token_of_blanks_is_an_error_rather_than_an_open_door(tmp_path):
+    command = [sys.executable, "-m", "lora_watch.agent.main", "--log-dir", str(tmp_path), "--port", "0"]
+    done = subprocess.run(
+        command, env={**os.environ, "LORA_WATCH_AGENT_TOKEN": " \n"}, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (1, "LORA_WATCH_AGENT_TOKEN is blank\n")
 
 
 @pytest.mark.parametrize("flags", [["--port", "x"], ["--max-bytes", "0"], ["--engine-metrics", "ftp://x"], ["--colour"]])
