@@ -97,12 +97,21 @@ class LogReader:
         self._directory = directory
         self._alive = alive
         self._segments: dict[Path, _Segment] = {}
+        self.unreadable: dict[str, str] = {}
 
     def boots(self) -> list[Boot]:
-        """Every process that left a log here, the oldest first."""
+        """
+        Every process that left a log here, the oldest first. Those whose files can't be read are in ``unreadable``, each with the
+        reason, and stop no other; OSError where the directory can't be read.
+        """
         segments = self._list()
-        names = set(segments) | self._headers()
-        found = [boot for name in names if (boot := self._boot(name, segments.get(name, []))) is not None]
+        found, self.unreadable = [], {}
+        for name in sorted(set(segments) | self._headers()):
+            try:
+                if (boot := self._boot(name, segments.get(name, []))) is not None:
+                    found.append(boot)
+            except OSError as error:
+                self.unreadable[name] = error.strerror or type(error).__name__
         return sorted(found, key=lambda boot: (boot.started_at, boot.boot))
 
     def size(self) -> int:

@@ -60,10 +60,11 @@ class Logs:
         self._gone = State()
         self._forgotten = 0
 
-    def boots(self) -> list[dict[str, Any]]:
-        """As ``/events`` lists them."""
+    def boots(self) -> dict[str, Any]:
+        """The ``boots`` as ``/events`` lists them, and the ``unreadable`` ones with the reason, if any."""
         with self._reading:
-            return [boot.to_json() for boot in self._reader.boots()]
+            boots = [boot.to_json() for boot in self._reader.boots()]
+            return {"boots": boots} | ({"unreadable": self._reader.unreadable} if self._reader.unreadable else {})
 
     def read(self, boot: str, after: int, limit: int, kinds: Collection[str] | None = None) -> tuple[list[bytes], int]:
         """As ``LogReader.read``."""
@@ -79,6 +80,7 @@ class Logs:
         with self._folding:
             with self._reading:
                 boots = self._reader.boots()
+                there = {boot.boot for boot in boots} | set(self._reader.unreadable)
             for boot in boots:
                 state = self._state(boot.boot)
                 # up to what there was when we came: a busy engine writes as fast as it is read, and the page would never be done
@@ -91,7 +93,7 @@ class Logs:
                     if position == before:
                         break
                 state.alive = boot.alive
-            for gone in set(self._states) - {boot.boot for boot in boots}:
+            for gone in set(self._states) - there:
                 self._gone.absorb(self._states.pop(gone))
                 self._positions.pop(gone, None)
                 self._saved.pop(gone, None)
@@ -131,7 +133,11 @@ class Logs:
             with self._reading:
                 boots = self._reader.boots()
                 forgotten = forget(self._directory, [boot.boot for boot in boots if not boot.alive], self._max_dead)
-                deleted = prune(self._directory, self._max_bytes, keep=[boot.boot for boot in boots if boot.alive])
+                deleted = prune(
+                    self._directory,
+                    self._max_bytes,
+                    keep=[*(boot.boot for boot in boots if boot.alive), *self._reader.unreadable],
+                )
             self._forgotten += len(forgotten)
             self._save(except_for=forgotten)  # last: on a full disk the deletion is what makes room for it
             return deleted
@@ -251,7 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
         if boot is None:
             if query:
                 raise BadParameter(f"{', '.join(sorted(query))} needs boot=…; without it, /events lists the boots there are")
-            self._json({"now": self.server.clock(), "boots": self.server.logs.boots()})
+            self._json({"now": self.server.clock(), **self.server.logs.boots()})
             return
         if not BOOT.fullmatch(boot):
             raise BadParameter("boot is a UUID as /events lists it")

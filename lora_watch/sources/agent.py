@@ -47,6 +47,7 @@ class _Boots(msgspec.Struct):
 
     now: int
     boots: list[_Boot]
+    unreadable: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,12 @@ class _AgentSource:
         answer = _Answer([], {}, [], left=share)
         try:
             door = self._doors.to(target)
-            for boot in _boots(door).boots:
+            listed = _boots(door)
+            answer.problems += [
+                f"agent of pod {printable(target.pod)}: the log {printable(boot)} can't be read there: {printable(reason)}"
+                for boot, reason in listed.unreadable.items()
+            ]
+            for boot in listed.boots:
                 if self.table is not REQUESTS or boot.role != "worker":  # a worker finishes no requests
                     self._boot(door, target, boot, positions, until, answer)
         except SourceError as error:

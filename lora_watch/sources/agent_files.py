@@ -77,7 +77,11 @@ class AgentLogFiles:
         folder.path.stat()  # the reader takes a folder that is not there for an empty one
         reader = LogReader(folder.path, alive=lambda head: writer_lives(head) or not _is_quiet(head, until))
         kinds = frozenset({"request", "lost"}) if self.table is REQUESTS else None
-        for boot in reader.boots():
+        boots = reader.boots()
+        found.problems += [
+            f"event log {folder.path}, boot {printable(boot)}: {reason}" for boot, reason in reader.unreadable.items()
+        ]
+        for boot in boots:
             origin = self._origin(folder, boot.boot)
             position, left = positions.get(origin.stream, 0), self._limit
             while left > 0 and position < boot.last_seq:

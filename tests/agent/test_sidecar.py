@@ -479,6 +479,27 @@ def test_a_folder_that_is_none_is_said_and_the_server_goes_on(tmp_path):
         assert get(sidecar, "/healthz")[0] == 200
 
 
+def test_a_log_that_can_not_be_read_is_named_and_stops_no_other(folder):
+    other = BOOT[:-1] + "2"
+    write(folder, {1: line(1, "use", boot=other, adapter_id=1, lookup="hot")}, Header(issued=1, role=WORKER), boot=other)
+    locked = []
+
+    def alive(path):
+        if path.stem in locked:
+            raise PermissionError(13, "Permission denied")
+        return True
+
+    logs = Logs(folder, 1 << 30, reader=LogReader(folder, alive=alive))
+    with Sidecar(logs, port=0) as sidecar:
+        before = values(get(sidecar, "/metrics")[2], names.AGENT_USES)
+        locked.append(other)
+        answer = json.loads(get(sidecar, "/events")[2])
+        assert ([boot["boot"] for boot in answer["boots"]], answer["unreadable"]) == ([BOOT], {other: "Permission denied"})
+        assert values(get(sidecar, "/metrics")[2], names.AGENT_USES) == before
+        locked.clear()
+        assert values(get(sidecar, "/metrics")[2], names.AGENT_USES) == before
+
+
 def test_many_clients_at_once_get_whole_answers(folder):
     with serve(folder) as sidecar:
         answers = []

@@ -121,6 +121,20 @@ def test_one_bad_agent_is_a_problem_and_the_others_are_read(serve, closed_port):
     assert len(batch.problems) == 3
 
 
+def test_a_log_that_the_sidecar_may_not_read_is_a_problem_and_the_others_are_read(serve):
+    sidecar = Sidecar([record(1)])
+
+    def answer(request) -> Reply:
+        reply = sidecar(request)
+        if "boot" in request.query:
+            return reply
+        return Reply(json.dumps({**json.loads(reply.body), "unreadable": {"b2": "Permission denied\x1b"}}).encode())
+
+    batch = AgentEvents("a", targets(serve(answer).url)).read({}, NOW)
+    assert batch.positions == {"agent/c/pod-0/b1": 1}
+    assert batch.problems == ("agent of pod 'pod-0': the log 'b2' can't be read there: 'Permission denied\\x1b'",)
+
+
 def test_when_no_agent_can_be_read_the_source_says_so(serve, closed_port):
     with pytest.raises(SourceUnavailable):
         AgentEvents("a", targets(closed_port)).read({}, NOW)
