@@ -7,8 +7,9 @@ Unknown is an absent series, never 0. Every derived series carries its own ``pro
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import polars as pl
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
@@ -152,8 +153,9 @@ ADAPTER_SERIES = (
 class Exporter(Collector):
     """Publishes the newest overview and counts what the service does. Thread-safe: an overview is replaced whole."""
 
-    def __init__(self, *, adapters: int) -> None:
+    def __init__(self, *, adapters: int, idle_seconds: float = 30.0) -> None:
         self._cap = adapters
+        self._idle_seconds = idle_seconds
         self._derived: Derived | None = None
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -194,15 +196,30 @@ class Exporter(Collector):
         yield from families(bounded(derived.adapters, self._cap), ADAPTER_SERIES, (*POD, "adapter"))
 
     def serve(self, host: str, port: int) -> tuple[str, "Stop"]:
-        """Answer on ``host:port`` (0: a free one): the address, and what stops it. Raises OSError where the port is taken."""
+        """
+        Answer on ``host:port`` (0: a free one): the address, and what stops it. Raises OSError where the port is taken.
+
+        A connection on which nothing comes for ``idle_seconds`` is closed.
+        """
         server, thread = start_http_server(port, host, self.registry)
+        theirs: Any = server.RequestHandlerClass
+        idle_seconds = self._idle_seconds
+
+        class Handler(theirs):  # type: ignore[misc]  # a class known at run time only
+            timeout = idle_seconds
+
+            def handle(self) -> None:
+                with suppress(TimeoutError):
+                    super().handle()
+
+        server.RequestHandlerClass = Handler
 
         def stop() -> None:
             server.shutdown()
             server.server_close()
             thread.join()
 
-        return f"http://{host}:{server.server_port}/metrics", stop
+        return f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics", stop
 
 
 class Stop(Protocol):

@@ -1,3 +1,4 @@
+import socket
 import urllib.request
 from dataclasses import dataclass
 
@@ -60,6 +61,15 @@ def test_nothing_derived_yet_is_an_answer_with_the_watchers_own_figures():
     exporter.source_rows.labels("agent").inc(3)
     page = scrape(exporter)
     assert ({"source": "agent"}, 3.0) in page[names.SOURCE_ROWS.removesuffix("_total")]
+
+
+def test_a_client_that_sends_nothing_gives_its_thread_back(capfd: pytest.CaptureFixture[str]):
+    address, stop = Exporter(adapters=1, idle_seconds=0.1).serve("127.0.0.1", 0)
+    port = int(address.rpartition(":")[2].partition("/")[0])
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as idle:
+        assert idle.recv(1) == b""
+    stop()
+    assert capfd.readouterr().err == ""
 
 
 def test_adapters_past_the_cap_become_other_and_their_counts_add_up():
