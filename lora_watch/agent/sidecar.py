@@ -3,6 +3,7 @@
 import contextlib
 import hmac
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -189,6 +190,8 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], connections: int) -> None:
         self._free = threading.BoundedSemaphore(connections)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -511,6 +511,15 @@ def test_many_clients_at_once_get_whole_answers(folder):
     assert answers == [story()] * 20
 
 
+def test_an_ipv6_address_is_listened_on(folder):
+    with Sidecar(Logs(folder, 1 << 30), host="::1", port=0) as sidecar:
+        port = int(re.fullmatch(r"http://\[::1\]:(\d+)", sidecar.url)[1])
+        connection = http.client.HTTPConnection("::1", port, timeout=10)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
 def test_a_connection_too_many_is_turned_away_and_the_next_is_served(folder):
     with serve(folder, connections=1) as sidecar:
         host, port = sidecar.url.removeprefix("http://").split(":")
