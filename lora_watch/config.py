@@ -277,8 +277,12 @@ def parse(text: str, *, where: str = "configuration", folder: Path = Path()) -> 
     """Settings from YAML text; ``folder`` is what relative paths are relative to. Raises ConfigError."""
     try:
         tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where} is not YAML: {error}") from error
+    except yaml.MarkedYAMLError as error:  # its own text quotes the line, which may hold what nobody should see in a log
+        mark = error.problem_mark or error.context_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError(f"{where}{place} is not YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{where} is not YAML: {error}") from None
     if tree is None:
         tree = {}
     if not isinstance(tree, dict):

@@ -58,6 +58,13 @@ def test_several_mistakes_are_all_said():
     assert len(str(caught.value).splitlines()) == 3
 
 
+def test_a_line_that_is_no_yaml_is_named_and_not_quoted():
+    with pytest.raises(ConfigError) as caught:
+        parse("cluster: c\ncredentials: {a: {headers: {X-Token: 'hunter2}}}\n")
+    assert str(caught.value).startswith("configuration, line 3, column 1 is not YAML: ")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_secret_is_never_repeated_in_an_error():
     with pytest.raises(ConfigError) as caught:
         parse("credentials: {a: {bearer_token: hunter2}}")
