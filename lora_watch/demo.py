@@ -37,6 +37,15 @@ log: {{level: warning}}
 def run(data: Path | None, *, stay: bool) -> None:
     """Play, watch, and print what was seen; with ``stay`` keep serving until SIGTERM or Ctrl-C. Raises LoraWatchError."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False)
+    failures: list[BaseException] = []
+
+    def narrate(*told: Any) -> None:
+        try:
+            _narrate(*told)
+        except BaseException as error:  # whatever it is, it is raised below, where the command ends
+            failures.append(error)
+            service.stop()
+
     with ExitStack() as stack:
         folder = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lora-watch-demo-")))
         play = stack.enter_context(playing(load(), ahead=AHEAD_SECONDS))
@@ -47,10 +56,11 @@ def run(data: Path | None, *, stay: bool) -> None:
         service = Service(settings, sources_of(settings, wall_clock))
         console.print("A recording of a real vLLM (2 slots, 4 places in CPU memory) is played; the ordinary service watches it.")
         console.print(f"engine    {play.metrics_url}\nagent     {play.agent_url}")
-        narrator = threading.Thread(target=_narrate, args=(service, folder, play.window, console, stay), daemon=True)
-        narrator.start()
+        told = (service, folder, play.window, console, stay)
+        threading.Thread(target=narrate, args=told, daemon=True).start()
         service.run()
-        narrator.join(timeout=10)
+    if failures:
+        raise failures[0]
 
 
 def _narrate(service: Service, folder: Path, window: Window, console: Console, stay: bool) -> None:  # noqa: FBT001

@@ -91,7 +91,9 @@ def _pods(shown: Overview) -> Grid:
         "lost",
         "known",
     ):
-        grid.add_column(heading, justify="left" if heading in ("pod", "known") else "right", no_wrap=heading != "pod")
+        grid.add_column(
+            heading, justify="left" if heading in ("pod", "known") else "right", no_wrap=heading != "pod", overflow="fold"
+        )
     for row in shown.pods.iter_rows(named=True):
         grid.add_row(
             _name("/".join(filter(None, (row["pool"], row["role"], row["pod"])))),
