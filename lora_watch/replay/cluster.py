@@ -17,6 +17,7 @@ from lora_watch.replay.state import (
     BORN,
     CPU_VICTIM,
     END,
+    LEFT,
     LOOKUP,
     NEXT_USE,
     PINNED,
@@ -46,7 +47,9 @@ class Outcome:
     * ``lookup``: 0 hot, 1 warm, 2 cold; −1 for the base model and for what never started. A load is ``lookup > 0``;
     * ``victim``: the adapter that left a slot for it, ``cpu_victim``: the one that left the CPU cache; −1 for none;
     * ``start`` (µs) when it entered the running batch: its arrival, or later where it had to wait for a slot or a seat;
-      ``NEVER_STARTED`` where the pod restarted before. ``end`` (µs) when it ended.
+      ``NEVER`` where the pod restarted before. ``end`` (µs) when it ended;
+    * ``left`` (µs) when the adapter that was loaded for it left the slot again, evicted or by a restart: its stay was
+      ``left − start``. ``NEVER`` for a stay still open at the end of the trace, and where nothing was loaded.
 
     ``preloads`` counts the pins' loads, which stand beside those of requests.
     """
@@ -58,6 +61,7 @@ class Outcome:
     cpu_victim: NDArray[np.int32]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
+    left: NDArray[np.int64]
     at: NDArray[np.int64]
     preloads: int
 
@@ -77,13 +81,22 @@ class Outcome:
         return int((self.lookup >= 0).sum())
 
     @property
+    def order(self) -> NDArray[np.int64]:
+        """
+        Requests in the order in which they started on their pods; loads and evictions follow each other in this order.
+
+        Requests that had to wait start behind later ones. Those that never started come first.
+        """
+        return np.argsort(self.start, kind="stable")
+
+    @property
     def blocked(self) -> NDArray[np.bool_]:
         """Which requests could not start when they arrived."""
-        return np.asarray((self.start > self.at) | (self.start == NEVER_STARTED))
+        return np.asarray((self.start > self.at) | (self.start == NEVER))
 
 
-NEVER_STARTED = -1 << 62
-"""``start`` and ``end`` of a request that waited when its pod restarted."""
+NEVER = -1 << 62
+"""A time (µs) of what did not happen."""
 
 
 @compiled
@@ -117,7 +130,7 @@ def _run(
             t -= t % scrape
         advance(pods, log, rules, adapter, hold, t)
         if restarting:
-            restart(pods, whole(restart_pod[done]), t)
+            restart(pods, log, whole(restart_pod[done]), t)
             done += 1
             continue
         if looking:
@@ -164,9 +177,7 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
     ordered = sorted(restarts)
     if ordered and not all(0 <= p < trace.pods for _, p in ordered):
         raise ValueError(f"a restart is (at, pod) with a pod below {trace.pods}")
-    log = empty_log(len(trace), len(trace))
-    log.times[START, :] = NEVER_STARTED
-    log.times[END, :] = NEVER_STARTED
+    log = empty_log(len(trace), NEVER)
     seen = view(state, live=chosen.scrape == 0)
     rules = Rules(
         int(policy.eviction),
@@ -197,4 +208,6 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
     pinned = state.cell[:, :, PINNED].sum(axis=1)
     preloads = int(pinned.sum() + sum(pinned[p] for _, p in ordered))
     lookup = log.codes[LOOKUP].astype(np.int8)
-    return Outcome(pod, lookup, log.codes[SLOT], log.codes[VICTIM], log.codes[CPU_VICTIM], start, end, trace.at, preloads)
+    return Outcome(
+        pod, lookup, log.codes[SLOT], log.codes[VICTIM], log.codes[CPU_VICTIM], start, end, log.times[LEFT], trace.at, preloads
+    )

@@ -1,6 +1,8 @@
 """Turns a loop over integer arrays into machine code, or leaves it as it is."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -13,14 +15,26 @@ def compiled(function: Kernel) -> Kernel:
     """
     ``function``, compiled by numba at its first call; with ``NUMBA_DISABLE_JIT=1`` in the environment, ``function`` itself.
 
-    Machine code is kept beside the module (or in ``NUMBA_CACHE_DIR``), so that only the first process pays for it. Where no
-    folder can be written to, as in a read-only container without a home, every process compiles anew. numba looks at the
-    age of the kernel's own file only: after an edit to a ``part`` in another file, delete the ``*.nbi`` files.
+    Machine code is kept beside the module (or in ``NUMBA_CACHE_DIR``), so that only the first process pays for it; what is
+    older than any module in the kernel's folder is forgotten, since a ``part`` may have changed there. Where no folder can be
+    written to, as in a read-only container without a home, every process compiles anew.
     """
     try:
-        return cast("Kernel", njit(cache=True)(function))
+        kernel = njit(cache=True)(function)
     except RuntimeError:
         return cast("Kernel", njit(function))
+    if kernel is not function and (kept := kernel.stats.cache_path):
+        _forget_older_code(Path(function.__code__.co_filename), Path(kept), function.__qualname__)
+    return cast("Kernel", kernel)
+
+
+def _forget_older_code(module: Path, kept: Path, name: str) -> None:
+    """Remove a kernel's index of kept code if a module of its folder is newer; numba looks at the kernel's own only."""
+    changed = max((source.stat().st_mtime for source in module.parent.glob("*.py")), default=0.0)
+    for index in kept.glob(f"{module.stem}.{name}-*.nbi"):
+        with suppress(OSError):  # another process was first, or the folder is read-only and nothing in it ever changes
+            if index.stat().st_mtime < changed:
+                index.unlink()
 
 
 def part(function: Kernel) -> Kernel:

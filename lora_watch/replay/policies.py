@@ -70,7 +70,7 @@ def _retention(pods: Pods, rules: Rules, p: int, a: int, at: int) -> float:
 def victim(pods: Pods, tier: int, rules: Rules, p: int, at: int) -> int:
     """The adapter that leaves the pod's tier next: neither pinned nor in flight; −1 where there is none."""
     chosen, least, oldest = -1, 0.0, 0
-    for place in range(pods.pod[p, 2 + tier]):
+    for place in range(min(pods.pod[p, 2 + tier], pods.tier.shape[2])):
         a = int(pods.tier[tier, p, place])
         if a < 0 or pods.cell[p, a, PINNED] > 0 or pods.cell[p, a, IN_FLIGHT] > 0:
             continue

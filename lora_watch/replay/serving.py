@@ -23,6 +23,8 @@ from lora_watch.replay.state import (
     GPU_PLACE,
     IN_FLIGHT,
     LAST,
+    LEFT,
+    LOADED_BY,
     LOOKUP,
     NAMED,
     PINNED,
@@ -68,6 +70,15 @@ def _leave(pods: Pods, tier: int, p: int, a: int) -> None:
 
 
 @part
+def _vacate(pods: Pods, log: Log, p: int, a: int, t: int) -> None:
+    """The adapter leaves its slot at t, and the stay that its load began ends."""
+    loader = pods.cell[p, a, LOADED_BY]
+    if loader >= 0:
+        log.times[LEFT, loader] = t
+    _leave(pods, GPU, p, a)
+
+
+@part
 def _load(pods: Pods, log: Log, rules: Rules, p: int, i: int, a: int, t: int) -> bool:
     """
     Bring an adapter into a slot for request i; False, and nothing done, where every slot is pinned or in flight.
@@ -88,14 +99,15 @@ def _load(pods: Pods, log: Log, rules: Rules, p: int, i: int, a: int, t: int) ->
             _leave(pods, CPU, p, dropped)
             log.codes[CPU_VICTIM, i] = dropped
             if pods.cell[p, dropped, GPU_PLACE] >= 0:
-                _leave(pods, GPU, p, dropped)
+                _vacate(pods, log, p, dropped, t)
                 log.codes[VICTIM, i] = dropped
                 leaving = -1
         _enter(pods, CPU, p, a)
     if leaving >= 0:
-        _leave(pods, GPU, p, leaving)
+        _vacate(pods, log, p, leaving, t)
         log.codes[VICTIM, i] = leaving
     _enter(pods, GPU, p, a)
+    pods.cell[p, a, LOADED_BY] = i
     pods.cell[p, a, READY] = t + (rules.cold_load if log.codes[LOOKUP, i] == COLD else rules.warm_load)
     return True
 
@@ -207,16 +219,15 @@ def advance(pods: Pods, log: Log, rules: Rules, adapter: NDArray[np.int32], hold
 
 
 @part
-def restart(pods: Pods, p: int, t: int) -> None:
+def restart(pods: Pods, log: Log, p: int, t: int) -> None:
     """The pod starts anew at t: both tiers empty, pins loaded; what ran ends now, what waited never starts."""
     pods.pod[p, BOOT] += 1
-    pods.pod[p, GPU_FILLED] = pods.pod[p, CPU_FILLED] = 0
     pods.pod[p, RUNNING] = pods.pod[p, WAITING] = pods.pod[p, SERVING] = pods.pod[p, NAMED] = 0
-    for tier in range(2):
-        for place in range(pods.tier.shape[2]):
-            pods.tier[tier, p, place] = -1
     for a in range(pods.cell.shape[1]):
-        pods.cell[p, a, GPU_PLACE] = pods.cell[p, a, CPU_PLACE] = -1
+        if pods.cell[p, a, GPU_PLACE] >= 0:
+            _vacate(pods, log, p, a, t)
+        if pods.cell[p, a, CPU_PLACE] >= 0:
+            _leave(pods, CPU, p, a)
         pods.cell[p, a, IN_FLIGHT] = pods.cell[p, a, QUEUED] = pods.cell[p, a, RECENT] = 0
         pods.faded[p, a] = 0.0
     preload(pods, p, t)
@@ -229,5 +240,6 @@ def preload(pods: Pods, p: int, t: int) -> None:
         if pods.cell[p, a, PINNED] > 0:
             _enter(pods, CPU, p, a)
             _enter(pods, GPU, p, a)
+            pods.cell[p, a, LOADED_BY] = -1
             pods.cell[p, a, READY] = t
             pods.cell[p, a, USED_AT] = t

@@ -20,7 +20,8 @@ RECENT = 8  # arrivals within the policy's window
 FADED_AT = 9  # µs: when Pods.faded was right
 NEXT_USE = 10  # index of the request, for MIN
 FIRST, LAST = 11, 12  # ends of its queue, linked by BEHIND
-CELLS = 13
+LOADED_BY = 13  # the request it entered its slot for, −1 for a preload
+CELLS = 14
 
 # columns of Pods.pod
 GPU_FILLED, CPU_FILLED = GPU, CPU
@@ -36,7 +37,7 @@ COUNTS = 11
 
 # rows of Log.codes and Log.times
 POD, LOOKUP, SLOT, VICTIM, CPU_VICTIM, BEHIND, BORN = range(7)  # BORN: the pod's restarts when the request came
-START, END = 0, 1
+START, END, LEFT = 0, 1, 2
 
 
 class Pods(NamedTuple):
@@ -84,7 +85,7 @@ def empty_pods(
     cell[:, :, PINNED] = pinned
     pod = np.zeros((pods, COUNTS), dtype=np.int64)
     pod[:, SLOTS], pod[:, CPU_ROOM], pod[:, SEATS] = slots, cpu_capacity, seats
-    places = int(max(slots.max(), cpu_capacity.max()))
+    places = min(int(cpu_capacity.max()), adapters)  # no tier ever holds more than there is
     return Pods(
         tier=np.full((2, pods, places), -1, dtype=np.int32),
         cell=cell,
@@ -98,6 +99,6 @@ def empty_log(size: int, never: int) -> Log:
     """Nothing has happened yet to ``size`` requests; ``never`` stands for the time of what does not happen."""
     return Log(
         codes=np.full((7, size), -1, dtype=np.int32),
-        times=np.full((2, size), never, dtype=np.int64),
+        times=np.full((3, size), never, dtype=np.int64),
         heap=np.zeros(max(size, 1), dtype=np.int32),
     )

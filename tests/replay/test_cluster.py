@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 from replay.plain_pod import PlainPod
 from replay.traces import ADAPTERS, QUICK, held, placed
 
-from lora_watch.replay.cluster import NEVER_STARTED, Outcome, replay
+from lora_watch.replay.cluster import NEVER, Outcome, replay
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.trace import BASE, Trace
 
 
 def residents(trace: Trace, told: Outcome, pins: tuple[tuple[int, int], ...] = ()) -> list[set[tuple[int, int]]]:
     """(pod, adapter) in slots after each request, by its loads and evictions alone."""
-    inside, history = set(pins), []
-    for p, a, lookup, victim in zip(told.pod, trace.adapter, told.lookup, told.victim, strict=True):
+    inside, history, order = set(pins), [], told.order
+    columns = (told.pod, trace.adapter, told.lookup, told.victim)
+    for p, a, lookup, victim in zip(*(column[order] for column in columns), strict=True):
         inside -= {(int(p), int(victim))}
         if lookup > 0:
             assert (int(p), int(a)) not in inside
@@ -69,8 +70,8 @@ def test_a_restart_empties_both_tiers_and_loads_pins_again():
 
 def test_a_restart_cuts_what_ran_and_drops_what_waited():
     told = replay(Trace([0, 1, 1], at=[0, 1, 6], hold=[10, 10, 10]), Fleet(1), restarts=[(5, 0)])
-    assert told.start.tolist() == [0, NEVER_STARTED, 6]
-    assert told.end.tolist() == [5, NEVER_STARTED, 16]
+    assert told.start.tolist() == [0, NEVER, 6]
+    assert told.end.tolist() == [5, NEVER, 16]
     assert (told.uses, told.blocked.tolist()) == (2, [False, True, False])
 
 
@@ -170,6 +171,33 @@ def test_a_fleet_that_cannot_be_is_refused(fleet: Fleet, complaint: str):
 def test_a_restart_of_an_unknown_pod_is_refused():
     with pytest.raises(ValueError, match="a restart is"):
         replay(Trace([0]), Fleet(1), restarts=[(0, 1)])
+
+
+@QUICK
+@given(held(), st.integers(1, 3), st.integers(0, 3))
+def test_loads_and_evictions_follow_from_the_order_of_starts(trace: Trace, slots: int, extra: int):
+    assert all(len(inside) <= slots for inside in residents(trace, replay(trace, Fleet(slots, slots + extra, cold_load=2))))
+
+
+def test_a_stay_lasts_from_its_load_to_its_eviction_or_a_restart():
+    told = replay(Trace([0, 1, 0, 1, 1], at=[0, 5, 7, 9, 30]), Fleet(1, cpu_capacity=3), restarts=[(20, 0)])
+    assert told.left.tolist() == [5, 7, 9, 20, NEVER]
+
+
+@QUICK
+@given(placed(), st.integers(1, 4))
+def test_stays_add_up_to_the_occupied_slot_time(trace: Trace, slots: int):
+    told = replay(trace, Fleet(slots))
+    last = int(trace.at[-1]) if len(trace) else 0
+    occupied = [len(inside) for inside in residents(trace, told)]
+    loaded = told.lookup > 0
+    stays = np.where(told.left == NEVER, last, told.left)[loaded] - told.start[loaded]
+    assert stays.sum() == np.dot(np.diff(trace.at), occupied[:-1])
+
+
+def test_a_cpu_cache_of_any_size_takes_no_more_memory_than_the_adapters():
+    assert replay(Trace([0, 1, 2, 0]), Fleet(1, cpu_capacity=2**31 - 1)).lookup.tolist() == [2, 2, 2, 1]
+    assert replay(Trace([0, 1, 2, 0]), Fleet(2**31 - 1)).loads == 3
 
 
 def test_all_pairs_of_three_adapters_fit_two_slots_once_loaded():

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lora_watch.model import SECOND
-from lora_watch.replay.cluster import Outcome, replay
+from lora_watch.replay.cluster import NEVER, Outcome, replay
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.routers import ARTICLE, ROUND_ROBIN
 from lora_watch.replay.stack import misses_by_slots
@@ -76,3 +76,19 @@ def test_the_articles_router_on_8_pods_of_4_comes_near_it(
     assert swaps_per_pod_second(told, 8) == pytest.approx(swaps, rel=0.10)
     assert told.swaps == pytest.approx(told.loads, abs=32)
     assert 1 - told.loads / told.uses == pytest.approx(hit, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("weights", "per_second", "mean", "p50", "p95"),
+    [(ZIPF_40, 3.7, 116, 60, 273), (AFTER, 3.7 * 1.05, 31, 22, 68)],
+    ids=["before", "after"],
+)
+def test_the_pairs_stays_are_as_long_as_measured(
+    weights: NDArray[np.float64], per_second: float, mean: float, p50: float, p95: float
+):
+    """In a pool of 32 slots: a stay lasts slots ÷ loads per second on average (Little)."""
+    told = replay(drawn(weights, REQUESTS, per_second=per_second), Fleet(32))
+    stays = (told.left - told.start)[told.left != NEVER] / SECOND
+    assert np.quantile(stays, 0.5) == pytest.approx(p50, rel=0.1)
+    assert np.quantile(stays, 0.95) == pytest.approx(p95, rel=0.1)
+    assert stays.mean() == pytest.approx(mean, rel=0.1)

@@ -43,6 +43,12 @@ def test_list_and_tree_agree(trace: Trace):
     assert by_tree.tolist() == stack_distances(trace).tolist()
 
 
+def test_the_base_model_stands_in_no_tree_either():
+    trace = Trace([0, BASE, 1, 0], adapters=DEEP)
+    assert stack_distances(trace).tolist() == [FIRST, FIRST, FIRST, 1]
+    assert misses_by_slots(trace)[0, :3].tolist() == [3, 3, 2]
+
+
 def test_many_adapters_take_the_tree_and_come_to_the_same_curve():
     adapter = np.random.default_rng(5).zipf(1.3, 3000) % DEEP
     few = misses_by_slots(Trace(adapter, adapters=DEEP - 1 if adapter.max() < DEEP - 1 else DEEP))
