@@ -3,7 +3,8 @@ Derivations at scale, against the same derivations in DuckDB over the same files
 
 Lays 20 million events (30 days × 100 pods, true LRU order) and their requests as the store does, then measures in fresh
   processes, engines interleaved:
-residency + swaps + misses of all pods and adapters; one day of one pod; one round of the exporter over a busy hour.
+residency + swaps + misses of all pods and adapters; one day of one pod; the service's round each minute over a busy hour, first
+  (reading the past) and third.
   Results are compared column
 by column: integers exactly, floats to 1e-9. ``--events 2e6`` makes a small run, ``--keep DIR`` reuses the data.
 """
@@ -21,18 +22,15 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from lora_watch.derive.boots import boots
-from lora_watch.derive.inference_share import inference_share
-from lora_watch.derive.little import little
-from lora_watch.derive.misses import misses
-from lora_watch.derive.occupancy import occupancy
+from lora_watch.derive.misses import misses, request_lookups
 from lora_watch.derive.residency import residency
 from lora_watch.derive.shards import by_shards
 from lora_watch.derive.stays import stays
-from lora_watch.derive.swap_queue import swap_queue
 from lora_watch.derive.swaps import swaps, swaps_per_minute
-from lora_watch.model import DAY, HOUR, SECOND, Window
-from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, bucket_of
+from lora_watch.explore.queries import Past, overview
+from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, Batch, bucket_of
+from lora_watch.store.tables import Store
 
 PODS, ADAPTERS, SLOTS, DAYS, WARM = 100, 200, 8, 30, 64
 BEGIN = 1_796_083_200 * SECOND  # 2026-12-01
@@ -216,7 +214,7 @@ def scan(folder: Path, table: str) -> pl.LazyFrame:
 WHO = ("bucket", "cluster", "pool", "role", "pod", "engine", "adapter", "stream", "seq", "at", "provenance")
 EVENT_COLUMNS = (
     *WHO,
-    *("kind", "tier", "from_tier", "adapter_id", "slot", "reason", "ok", "seconds", "slots", "cpu_capacity", "count"),
+    *("kind", "tier", "from_tier", "adapter_id", "slot", "reason", "ok", "seconds", "slots", "cpu_capacity", "count", "detail"),
 )
 REQUEST_COLUMNS = (*WHO, "queued", "scheduled", "first_token", "finished")
 POD_ADAPTER = ("cluster", "pod", "adapter")
@@ -229,7 +227,7 @@ def all_polars(folder: Path) -> dict[str, pl.DataFrame]:
             "residency": residency(known, WINDOW, POD_ADAPTER),
             "residency_pod": residency(known, WINDOW),
             "swaps": swaps(events, WINDOW, POD_ADAPTER),
-            "misses": misses(requests, known, WINDOW, POD_ADAPTER),
+            "misses": misses(requests, request_lookups(requests, known), WINDOW, POD_ADAPTER),
         }
 
     events = scan(folder, ADAPTER_EVENTS.name).select(EVENT_COLUMNS)
@@ -389,28 +387,29 @@ def one_day(folder: Path) -> dict[str, pl.DataFrame]:
     return dict(zip(("residency", "swaps"), pl.collect_all(frames, engine="streaming"), strict=True))
 
 
-def one_round(folder: Path) -> dict[str, pl.DataFrame]:
-    """What the exporter asks each minute: everything, over the last hour."""
-    hour = Window(BEGIN, BEGIN + HOUR)
-    events = pl.scan_parquet(folder / "hour-events.parquet").collect().lazy()
-    requests = pl.scan_parquet(folder / "hour-requests.parquet").collect().lazy()
-    known = stays(events).collect(engine="streaming").lazy()
-    up = boots(events).collect(engine="streaming").lazy()
-    frames = {
-        "residency": residency(known, hour),
-        "residency_adapter": residency(known, hour, POD_ADAPTER),
-        "swaps": swaps(events, hour, boots=up),
-        "occupancy": occupancy(known, up, hour, events=events, requests=requests),
-        "misses": misses(requests, known, hour, events=events),
-        "misses_adapter": misses(requests, known, hour, POD_ADAPTER, events=events),
-        "swap_queue": swap_queue(requests, known, hour),
-        "inference_share": inference_share(events, hour, boots=up),
-        "little": little(events, hour),
-    }
-    return dict(zip(frames, pl.collect_all(list(frames.values()), engine="streaming"), strict=True))
+def lay_store(folder: Path, events: pl.DataFrame, requests: pl.DataFrame) -> None:
+    """A store of its own, as a service fills it: one commit a table."""
+    store = Store(folder)
+    for table, frame in ((ADAPTER_EVENTS, events), (REQUESTS, requests)):
+        rows = stored(frame, table.name).sort("at", "stream", "seq")
+        positions = dict(rows.group_by("stream").agg(pl.col("seq").max()).rows())
+        store.ledger(table).append(Batch(rows, positions), at=BEGIN + HOUR)
 
 
-JOBS = {"all_polars": all_polars, "all_duckdb": all_duckdb, "one_day": one_day, "one_round": one_round}
+def rounds(store: Path) -> list[dict[str, float]]:
+    """What the service does each minute, over the last hour: ``overview`` of three windows, each a minute after the one before."""
+    kept, past, took = Store(store), Past(Store(store), HOUR), []
+    for minute in range(3):
+        window = Window(BEGIN + minute * MINUTE, BEGIN + HOUR + minute * MINUTE)
+        wall, cpu = time.perf_counter(), time.process_time()
+        overview(kept, window, past)
+        took.append({"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu})
+    return took
+
+
+JOBS = {"all_polars": all_polars, "all_duckdb": all_duckdb, "one_day": one_day}
+HOURS = {"round": 1000, "busy_round": 2000}
+"""Requests a pod serves in the hour before a round."""
 
 
 def measured(job: str, folder: Path) -> dict[str, float]:
@@ -421,13 +420,16 @@ def measured(job: str, folder: Path) -> dict[str, float]:
 
 def run_job(job: str, folder: Path) -> None:
     """In the fresh process: one cold run, measured; one more, to tell warm caches from first use."""
-    times = []
-    for _ in range(1 if job.startswith("all") else 3):
-        wall, cpu = time.perf_counter(), time.process_time()
-        results = JOBS[job](folder)
-        times.append((time.perf_counter() - wall, time.process_time() - cpu))
-    for name, frame in results.items():
-        frame.write_parquet(folder / f"result-{job}-{name}.parquet")
+    if job in HOURS:
+        times = [(took["wall"], took["cpu"]) for took in rounds(folder / job)]
+    else:
+        times = []
+        for _ in range(1 if job.startswith("all") else 3):
+            wall, cpu = time.perf_counter(), time.process_time()
+            results = JOBS[job](folder)
+            times.append((time.perf_counter() - wall, time.process_time() - cpu))
+        for name, frame in results.items():
+            frame.write_parquet(folder / f"result-{job}-{name}.parquet")
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     peak = int(status["VmHWM"].split()[0]) / 1024**2  # ru_maxrss would carry the parent's peak over exec
     print(
@@ -473,7 +475,7 @@ def main() -> None:
     parser.add_argument("--events", type=float, default=20e6)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--keep", type=Path)
-    parser.add_argument("--job", choices=JOBS)
+    parser.add_argument("--job", choices=(*JOBS, *HOURS))
     arguments = parser.parse_args()
     if arguments.job:
         run_job(arguments.job, arguments.keep)
@@ -486,13 +488,14 @@ def main() -> None:
             lay(folder, events, ADAPTER_EVENTS.name)
             lay(folder, requests, REQUESTS.name)
             print(f"laid {len(events):,} events, {len(requests):,} requests in {time.perf_counter() - began:.0f} s")
-            events, requests = simulate(1000, HOUR, seed=8)
-            stored(events, ADAPTER_EVENTS.name).write_parquet(folder / "hour-events.parquet")
-            stored(requests, REQUESTS.name).write_parquet(folder / "hour-requests.parquet")
-            print(f"busy hour: {len(events):,} events, {len(requests):,} requests")
+        for job, steps in HOURS.items():
+            if not (folder / job).exists():
+                events, requests = simulate(steps * 62 // 60, HOUR + 2 * MINUTE, seed=8)
+                lay_store(folder / job, events, requests)
+                print(f"{job}: {len(events):,} events, {len(requests):,} requests in 62 minutes")
         rows: dict[str, list[dict[str, float]]] = {}
         for _ in range(arguments.rounds):
-            for job in JOBS:
+            for job in (*JOBS, *HOURS):
                 rows.setdefault(job, []).append(measured(job, folder))
         print(f"load average {os.getloadavg()[0]:.1f}; best of {arguments.rounds}, fresh processes, page cache warm")
         print(f"{'job':12} {'wall s':>8} {'CPU s':>8} {'again wall':>11} {'again CPU':>10} {'peak GiB':>9}")

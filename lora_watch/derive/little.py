@@ -4,18 +4,24 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from lora_watch.derive.groups import BY_POD, ENGINE, group_columns, worst_provenance
-from lora_watch.derive.stays import counted
+from lora_watch.derive.groups import BY_POD, group_columns, worst_provenance
+from lora_watch.derive.moves import moves as moves_of
 from lora_watch.derive.step_function import swept
 from lora_watch.model import MINUTE, SECOND, Window
 
 
 def little(
-    events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD, *, boots: pl.LazyFrame, stays: pl.LazyFrame
+    events: pl.LazyFrame,
+    window: Window,
+    by: Sequence[str] = BY_POD,
+    *,
+    boots: pl.LazyFrame,
+    stays: pl.LazyFrame,
+    moves: pl.LazyFrame | None = None,
 ) -> pl.LazyFrame:
     """
     Two accounts of the window's occupied slot-time, one by pairing and one by counting, and what stands between them; one row
-    per group. ``boots`` and ``stays`` are those of the same events.
+    per group. ``boots``, ``stays`` and, where they are at hand, ``moves`` are those of the same events.
 
     Columns, after the group's:
 
@@ -98,7 +104,7 @@ def little(
         result = sums.with_columns(excess=pl.lit(0.0), emptied=pl.lit(0.0), orphans=pl.lit(0))
     else:
         result = sums.join(_excess(paired, window, keys), on=keys, how="left", nulls_equal=True).join(
-            _emptied(events, ends, window, keys), on=keys, how="left", nulls_equal=True
+            _emptied(moves if moves is not None else moves_of(events), ends, window, keys), on=keys, how="left", nulls_equal=True
         )
     residual = pl.sum_horizontal("imbalance", "excess", "emptied")
     return result.select(
@@ -132,28 +138,21 @@ def _excess(overlapping: pl.LazyFrame, window: Window, keys: list[str]) -> pl.La
     )
 
 
-def _emptied(events: pl.LazyFrame, ends: pl.LazyFrame, window: Window, keys: list[str]) -> pl.LazyFrame:
+def _emptied(moves: pl.LazyFrame, ends: pl.LazyFrame, window: Window, keys: list[str]) -> pl.LazyFrame:
     """
     Loads that must have followed an lru eviction and are missing (``orphans``), with the slot-seconds until the next load or
     the end.
     """
-    kind = pl.col("kind")
-    same = pl.col("stream") == pl.col("stream").shift(-1)
-    again = same & (pl.col("seq") == pl.col("seq").shift(-1))
     until = pl.min_horizontal(
         pl.col("next_at").fill_null(window.end), pl.col("boot_end").fill_null(window.end), pl.lit(window.end)
     )
-    made_room = (pl.col("reason") == "lru") & (kind == "evict")
+    made_room = (pl.col("reason") == "lru") & (pl.col("kind") == "evict")
     idle = pl.col("next_kind").is_null() & (until - pl.col("at") > MINUTE)  # the load of the very last eviction may be on its way
     orphan = made_room & (pl.col("next_kind").eq_missing(pl.lit("evict")) | idle)
     return (
-        events.filter((pl.col("tier") == "gpu") & kind.is_in(["load", "evict"]) & counted())
-        .select(*ENGINE, "stream", "seq", "at", "kind", "reason")
-        .sort("stream", "seq")
-        .filter(~again.fill_null(value=False))
-        .with_columns(next_kind=pl.when(same).then(kind.shift(-1)), next_at=pl.when(same).then(pl.col("at").shift(-1)))
+        moves.filter(pl.col("at").is_between(window.start, window.end, closed="left"))
         .join(ends, on="stream", how="left")
-        .filter(orphan & pl.col("at").is_between(window.start, window.end, closed="left"))
+        .filter(orphan)
         .group_by(keys)
         .agg(emptied=((until - pl.col("at")).clip(lower_bound=0) / SECOND).sum(), orphans=pl.len())
     )

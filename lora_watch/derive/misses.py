@@ -126,8 +126,10 @@ def misses(
         parts.append(base.group_by(keys).agg(base_model_requests=pl.len(), base_provenance=ranked_provenance().max()))
     if events is not None:
         at = pl.col("at").is_between(window.start, window.end, closed="left")
-        use = events.filter(at & (pl.col("kind") == "use") & pl.col("adapter").is_not_null()).unique(
-            ["stream", "seq"], keep="any"
+        use = (
+            events.filter(at & (pl.col("kind") == "use") & pl.col("adapter").is_not_null())
+            .select(*keys, "stream", "seq", "lookup", "provenance")  # fewer columns: telling rows apart copies them
+            .filter(said_once())
         )
         parts.append(
             use.group_by(keys).agg(

@@ -7,6 +7,8 @@ import polars as pl
 
 from lora_watch.schema import BUCKETS
 
+SHARD_ROWS = 750_000
+"""Rows of a shard, all frames together: 20 million events and their requests take 32 shards, a million takes two."""
 Derivation = Callable[..., Mapping[str, pl.LazyFrame]]
 """Frames of some whole pods in, named results out."""
 
@@ -24,16 +26,31 @@ def bucket_ranges(shards: int, buckets: int = BUCKETS) -> Iterator[tuple[int, in
     return ((low, high) for low, high in pairwise(edges) if low < high)
 
 
-def by_shards(derivation: Derivation, frames: Sequence[pl.LazyFrame], shards: int = 32) -> dict[str, pl.DataFrame]:
+def shards_for(rows: int) -> int:
+    """
+    Shards for so many rows: each costs as much again, however small, so as few as memory allows; at most one a bucket.
+
+    >>> shards_for(0), shards_for(1_000_000), shards_for(24_000_000), shards_for(10**9)
+    (1, 2, 32, 64)
+    """
+    return min(max(-(-rows // SHARD_ROWS), 1), BUCKETS)
+
+
+def by_shards(derivation: Derivation, frames: Sequence[pl.LazyFrame], shards: int | None = None) -> dict[str, pl.DataFrame]:
     """
     ``derivation(*frames)`` computed shard by shard and put together: memory is that of one shard and of the results. A shard
     is read once, so frames should have only the columns that the derivation needs.
+
+    Unless told, ``shards`` is :func:`shards_for` the rows of all frames, counted first: for files that is in their footers.
 
     A bucket holds whole pods, so a result is right if each of its rows is about one pod (its group holds cluster and pod).
     Rows of wider groups must be merged from such parts by who asks. Frames need the column ``bucket``; closed days are sorted
     by it, so a shard reads little more than its rows.
     """
     parts: dict[str, list[pl.DataFrame]] = {}
+    if shards is None:
+        counts = pl.collect_all([frame.select(pl.len()) for frame in frames], engine="streaming")
+        shards = shards_for(sum(count.item() for count in counts))
     for low, high in bucket_ranges(shards):
         within = pl.col("bucket").is_between(low, high, closed="left")
         shard = pl.collect_all([frame.filter(within) for frame in frames], engine="streaming")

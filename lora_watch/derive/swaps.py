@@ -6,13 +6,20 @@ import polars as pl
 
 from lora_watch.derive.boots import by_worker
 from lora_watch.derive.groups import BY_POD, ENGINE, group_columns, said_once, worst_provenance
-from lora_watch.derive.stays import counted
+from lora_watch.derive.moves import moves as moves_of
 from lora_watch.model import MINUTE, SECOND, Window
 
 _COUNTS = ("swaps", "loads", "warm", "cold", "preloads", "fills")
 
 
-def swaps(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD, boots: pl.LazyFrame | None = None) -> pl.LazyFrame:
+def swaps(
+    events: pl.LazyFrame,
+    window: Window,
+    by: Sequence[str] = BY_POD,
+    boots: pl.LazyFrame | None = None,
+    *,
+    moves: pl.LazyFrame | None = None,
+) -> pl.LazyFrame:
     """
     Swaps and loads in the window, one row per group.
 
@@ -29,22 +36,15 @@ def swaps(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD, boot
     Edge cases. A pod without any worker record in the window has no row, for silence may be an outage. With ``boots``
     (:func:`~lora_watch.derive.boots.boots`, not by adapter) pods that were up at some time in the window have 0 and pods
     whose boots had all ended have null. Counts add up over adjoining windows, rows said twice count once. Hand over events
-    from a minute before the window, or the first load may look like a fill.
+    from a minute before the window, or the first load may look like a fill. ``moves``, where they are at hand, are those of the
+    same events (:func:`~lora_watch.derive.moves.moves`), for who groups more than once.
     """
     keys = group_columns(by)
     kind = pl.col("kind")
     in_window = pl.col("at").is_between(window.start, window.end, closed="left")
-    moves = (
-        events.filter(pl.col("at").is_between(window.start - MINUTE, window.end, closed="left"))
-        .filter((pl.col("tier") == "gpu") & kind.is_in(["load", "evict"]) & counted())
-        .select(*ENGINE, "adapter", "stream", "seq", "at", "kind", "reason", "from_tier", "ok", "provenance")
-        .sort("stream", "seq")
-        .filter(~_said_again())
-        .with_columns(made_room=_after_eviction())
-        .filter(in_window)
-    )
+    done = (moves if moves is not None else moves_of(events)).filter(in_window)
     load = (kind == "load") & pl.col("ok").ne_missing(False)
-    moved = moves.group_by(keys).agg(
+    moved = done.group_by(keys).agg(
         swaps=((kind == "evict") & (pl.col("reason") == "lru").fill_null(value=False)).sum(),
         loads=load.sum(),
         warm=(load & (pl.col("from_tier") == "cpu").fill_null(value=False)).sum(),
@@ -52,21 +52,19 @@ def swaps(events: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD, boot
         preloads=(load & (pl.col("reason") == "preload").fill_null(value=False)).sum(),
         fills=(load & ~pl.col("made_room")).sum(),
     )
-    present = (
-        events.filter(in_window & by_worker())
-        .filter(pl.col("adapter").is_not_null() if "adapter" in keys else pl.lit(value=True))
-        .select(*{*keys, "cluster", "pod"}, "provenance", up=pl.lit(value=True))
-    )
+    owner = [*dict.fromkeys([*keys, "cluster", "pod"])]
     if boots is not None and "adapter" not in keys:
-        ended = pl.col("ended_at")
-        known = boots.filter(pl.coalesce("started_at", "first_at") < window.end)
-        present = pl.concat(
-            [
-                present,
-                known.select(*{*keys, "cluster", "pod"}, "provenance", up=ended.is_null() | (ended > window.start)),
-            ],
-            how="diagonal",
+        ended, up_from = pl.col("ended_at"), pl.coalesce("started_at", "first_at")
+        wrote = pl.any_horizontal(
+            pl.col(name).is_between(window.start, window.end, closed="left") for name in ("first_at", "last_at")
         )
+        present = boots.filter(up_from < window.end).select(
+            *owner, "provenance", up=ended.is_null() | (ended > window.start) | wrote
+        )
+    else:
+        heard = events.filter(in_window & by_worker())
+        heard = heard.filter(pl.col("adapter").is_not_null()) if "adapter" in keys else heard
+        present = heard.select(*owner, "provenance").unique().with_columns(up=pl.lit(value=True))
     groups = present.group_by(keys).agg(
         up=pl.col("up").any(),
         pods=pl.struct("cluster", "pod").filter(pl.col("up")).n_unique().cast(pl.Int64),
@@ -152,17 +150,3 @@ def swaps_per_minute(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
         )
         .sort(*pod, "minute")
     )
-
-
-def _said_again() -> pl.Expr:
-    """Of rows sorted by stream and seq: the same record once more."""
-    return ((pl.col("stream") == pl.col("stream").shift(1)) & (pl.col("seq") == pl.col("seq").shift(1))).fill_null(value=False)
-
-
-def _after_eviction() -> pl.Expr:
-    """Of GPU loads and evictions sorted by stream and seq: the record before, at most a minute earlier, is an eviction."""
-    return (
-        (pl.col("stream") == pl.col("stream").shift(1))
-        & (pl.col("kind").shift(1) == "evict")
-        & (pl.col("at") - pl.col("at").shift(1) <= MINUTE)
-    ).fill_null(value=False)

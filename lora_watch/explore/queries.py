@@ -12,6 +12,7 @@ from lora_watch.derive.groups import PROVENANCE
 from lora_watch.derive.inference_share import inference_share
 from lora_watch.derive.little import little
 from lora_watch.derive.misses import misses, request_lookups
+from lora_watch.derive.moves import moves
 from lora_watch.derive.occupancy import occupancy
 from lora_watch.derive.residency import residency
 from lora_watch.derive.stays import stays
@@ -99,14 +100,14 @@ def overview(store: Store, window: Window, past: Past) -> Overview:
     requests = store.scan(REQUESTS, Window(window.start, window.end + LONGEST_REQUEST)).collect(engine="streaming").lazy()
     samples = store.scan(SAMPLES, window).filter(pl.col("metric").is_in(_SAMPLES)).collect(engine="streaming").lazy()
     up, sat = boots(events).collect().lazy(), stays(events).collect().lazy()
-    asked = request_lookups(requests, sat).collect().lazy()
+    asked, moved = request_lookups(requests, sat).collect().lazy(), moves(events).collect().lazy()
 
     def by(keys: tuple[str, ...]) -> dict[str, pl.LazyFrame]:
         found = misses(requests, asked, window, by=keys, events=events)
         found = found.rename({"warm": "warm_requests", "cold": "cold_requests"})
         return {
             "residency": residency(sat, window, by=keys).drop("loads"),
-            "swaps": swaps(events, window, by=keys, boots=up),
+            "swaps": swaps(events, window, by=keys, boots=up, moves=moved),
             "misses": found,
         }
 
@@ -117,10 +118,10 @@ def overview(store: Store, window: Window, past: Past) -> Overview:
             "occupancy": occupancy(sat, up, window, by=POD, events=events, requests=requests, samples=samples),
             "swap_queue": queue.rename({"mean_depth": "swap_queue_mean", "max_depth": "swap_queue_max"}),
             "inference_share": inference_share(events, window, by=POD, boots=up, samples=samples),
-            "little": little(events, window, by=POD, boots=up, stays=sat).select(
+            "little": little(events, window, by=POD, boots=up, stays=sat, moves=moved).select(
                 *POD, "provenance", little_residual_ratio="residual_ratio"
             ),
-            "log": _lost(events, window),
+            "log": _lost(_telling(events, window), window),
         },
         POD,
     ).with_columns(_per_second(count).alias(name) for count, name in RATES)
@@ -154,6 +155,13 @@ def _joined(parts: Mapping[str, pl.LazyFrame], keys: tuple[str, ...]) -> pl.Data
     assert whole is not None
     known = [pl.col(f"{name}_provenance").cast(PROVENANCE) for name in parts]
     return whole.with_columns(provenance=pl.max_horizontal(known).cast(pl.String))
+
+
+def _telling(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+    """Of the events in the window those that :func:`_lost` depends on: a row of each boot, losses, and what is not observed."""
+    inside = events.filter(pl.col("at").is_between(window.start, window.end, closed="left"))
+    telling = (pl.col("kind") == "lost") | pl.col("stream").is_first_distinct() | (pl.col("provenance") != "observed")
+    return inside.filter(telling.fill_null(value=True))
 
 
 def _lost(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:

@@ -32,6 +32,8 @@ def test_shards_put_together_are_the_whole():
     def derivation(part: pl.LazyFrame) -> dict[str, pl.LazyFrame]:
         return {"residency": residency(stays(part), WINDOW), "swaps": swaps(part, WINDOW)}
 
+    few = by_shards(derivation, [log])
     sharded = by_shards(derivation, [log], shards=5)
+    assert few["swaps"].sort("pod").equals(sharded["swaps"].sort("pod"))
     assert sharded["residency"].sort("pod").equals(residency(stays(log), WINDOW).sort("pod").collect())
     assert sharded["swaps"].sort("pod").equals(swaps(log, WINDOW).sort("pod").collect())
