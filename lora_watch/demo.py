@@ -37,14 +37,16 @@ log: {{level: warning}}
 def run(data: Path | None, *, stay: bool) -> None:
     """Play, watch, and print what was seen; with ``stay`` keep serving until SIGTERM or Ctrl-C. Raises LoraWatchError."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False)
-    failures: list[BaseException] = []
+    told: list[str] = []
 
-    def narrate(*told: Any) -> None:
+    def narrate(*about: Any) -> None:
         try:
-            _narrate(*told)
-        except BaseException as error:  # whatever it is, it is raised below, where the command ends
-            failures.append(error)
-            service.stop()
+            told.append(_narrate(*about))
+            if stay:
+                console.print("Still serving; Ctrl-C ends it.")
+        finally:  # an error is shown by the thread itself; nobody would watch on
+            if not (told and stay):
+                service.stop()
 
     with ExitStack() as stack:
         folder = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lora-watch-demo-")))
@@ -56,14 +58,12 @@ def run(data: Path | None, *, stay: bool) -> None:
         service = Service(settings, sources_of(settings, wall_clock))
         console.print("A recording of a real vLLM (2 slots, 4 places in CPU memory) is played; the ordinary service watches it.")
         console.print(f"engine    {play.metrics_url}\nagent     {play.agent_url}")
-        told = (service, folder, play.window, console, stay)
-        threading.Thread(target=narrate, args=told, daemon=True).start()
+        threading.Thread(target=narrate, args=(folder, play.window, console), daemon=True).start()
         service.run()
-    if failures:
-        raise failures[0]
 
 
-def _narrate(service: Service, folder: Path, window: Window, console: Console, stay: bool) -> None:  # noqa: FBT001
+def _narrate(folder: Path, window: Window, console: Console) -> str:
+    """Print a line for each slice as it ends, then what changed, then everything; returns what changed."""
     store, step = Store(folder), round(SLICE_SECONDS * SECOND)
     seen: list[dict[str, Any]] = []
     for part in window.split(step):
@@ -76,15 +76,12 @@ def _narrate(service: Service, folder: Path, window: Window, console: Console, s
             console.print("\n    time   active/slots   swaps/s   miss   residency p50", style="bold")
         seen.append(pods.row(0, named=True))
         console.print(_line(part, seen[-1]))
-    if len(seen) > 2:
-        console.print(_change(seen[0], seen[-2]))
+    change = _change(seen[0], seen[-2]) if len(seen) > 2 else "The recording was too short to compare its halves."
+    console.print(f"\n{change}\n")
     whole = Window(window.start, window.end + SECOND)
     status.show(overview(store, whole, Past(store, SECOND)), adapters=12, console=console)
     console.print("Each row says how it is known. `lora-watch status --help` tells how to ask for other windows.")
-    if stay:
-        console.print("Still serving; Ctrl-C ends it.")
-    else:
-        service.stop()
+    return change
 
 
 def _line(part: Window, row: dict[str, Any]) -> str:
@@ -96,9 +93,9 @@ def _line(part: Window, row: dict[str, Any]) -> str:
 def _change(before: dict[str, Any], after: dict[str, Any]) -> str:
     """One sentence: what changed between two slices of the recording."""
     return (
-        f"\n{after['active_adapters']} adapters want {after['slots']} slots, where {before['active_adapters']} did before: "
+        f"{after['active_adapters']} adapters want {after['slots']} slots, where {before['active_adapters']} did before: "
         f"swaps per second {_rate(before)} → {_rate(after)}, misses {_miss(before)} → {_miss(after)}, "
-        f"an adapter stays {status.quantile(before, 'p50')} → {status.quantile(after, 'p50')} (median).\n"
+        f"an adapter stays {status.quantile(before, 'p50')} → {status.quantile(after, 'p50')} (median)."
     )
 
 

@@ -81,12 +81,18 @@ def swaps(seen: Iterable[Seen]) -> list[Change]:
 
 
 def stays(seen: Iterable[Seen]) -> list[tuple[int, float, float | None]]:
-    """(id, loaded at, left at) of every residency in a slot; a reload in place ends one and begins another; None: still there."""
-    open_stays: dict[int, tuple[int, float]] = {}
+    """
+    (id, loaded at, left at) of every residency in a slot; a reload in place ends one and begins another; None: still there.
+
+    A ``Removing`` line of an id in a slot empties the slot, whichever tier it is about: the CPU tier holds all of the GPU's.
+    """
+    table: dict[int, tuple[int, float]] = {}
     out: list[tuple[int, float, float | None]] = []
-    for change in changes(seen):
-        if change.at is not None:
-            if change.slot in open_stays:
-                out.append((*open_stays[change.slot], change.at))
-            open_stays[change.slot] = (change.after, change.at)
-    return out + [(adapter_id, at, None) for adapter_id, at in open_stays.values()]
+    for line in seen:
+        assert line.at is not None
+        gone = [line.slot] if line.what == "activate" else [s for s, (i, _) in table.items() if i == line.adapter_id]
+        if line.what in ("activate", "remove"):
+            out += [(*table.pop(slot), line.at) for slot in gone if slot in table]
+        if line.what == "activate" and line.slot is not None:
+            table[line.slot] = (line.adapter_id, line.at)
+    return out + [(adapter_id, at, None) for adapter_id, at in table.values()]
