@@ -254,6 +254,12 @@ def test_the_sidecar_serves_what_a_vllm_log_says(log, events):
     assert 'adapter_name="adapter-a"' in page
 
 
+def process_that_has(word: str) -> psutil.Process:
+    """The child of ours that was started with ``word``."""
+    (child,) = [child for child in psutil.Process().children() if word in child.cmdline()]
+    return child
+
+
 def test_nobody_is_declared_dead_while_no_process_follows_the_log(log, events):
     lines = CAPTURE.read_text().splitlines(keepends=True)
     log.write_text("".join(lines[:60]))
@@ -263,7 +269,7 @@ def test_nobody_is_declared_dead_while_no_process_follows_the_log(log, events):
         assert following.start()
         assert following.caught_up(60)
         ended = {boot.boot: boot.last_seq for boot in reader.boots()}
-        (child,) = psutil.Process().children()
+        child = process_that_has(str(log))
         child.kill()
         child.wait(30)
         assert not following.caught_up()
@@ -285,10 +291,10 @@ def test_nobody_is_declared_dead_while_no_process_follows_the_log(log, events):
 
 def test_a_follower_that_does_not_end_is_killed(tmp_path):
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
-    following = Following(tmp_path, tmp_path, command=(sys.executable, "-c", deaf))
+    following = Following(tmp_path, tmp_path, command=(sys.executable, "-c", deaf, str(tmp_path)))
     following.start()
     assert following.caught_up(60)
-    (child,) = psutil.Process().children()
+    child = process_that_has(str(tmp_path))
     following.close()
     assert not child.is_running()
 
