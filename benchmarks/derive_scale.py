@@ -397,7 +397,7 @@ def lay_store(folder: Path, events: pl.DataFrame, requests: pl.DataFrame) -> Non
 
 
 def rounds(store: Path) -> list[dict[str, float]]:
-    """What the service does each minute, over the last hour: ``overview`` of three windows, each a minute after the one before."""
+    """What the service does each minute: ``overview`` of the last hour, three times, each a minute after the one before."""
     kept, past, took = Store(store), Past(Store(store), HOUR), []
     for minute in range(3):
         window = Window(BEGIN + minute * MINUTE, BEGIN + HOUR + minute * MINUTE)
