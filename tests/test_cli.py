@@ -39,6 +39,14 @@ def test_status_is_a_table_for_people(data: Path):
     assert max(len(line) for line in text.splitlines()) <= 161
 
 
+@pytest.mark.parametrize("window", [["--last", "99999999d"], ["--last", "4000d"], ["--at", "0001-01-01T00:10:00Z"]])
+def test_a_window_beyond_all_data_is_refused_in_a_sentence(data: Path, window: list[str]):
+    code, _, said = run("status", "--data", str(data), *window)
+    assert code == 2
+    assert said.startswith("lora-watch: ")
+    assert len(said.splitlines()) == 1
+
+
 def test_status_is_json_for_programs_with_names_whole(data: Path):
     code, text, _ = run("status", "--data", str(data), "--last", "2m", "--format", "json")
     answer = json.loads(text)

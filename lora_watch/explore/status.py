@@ -13,9 +13,11 @@ from rich.table import Table as Grid
 from lora_watch.config import parse_duration
 from lora_watch.errors import LoraWatchError
 from lora_watch.explore.queries import Overview, Past, newest, overview
-from lora_watch.model import SECOND, Window
+from lora_watch.model import DAY, SECOND, Window
 from lora_watch.store.tables import Store
 
+LONGEST_WINDOW = 3_660 * DAY
+"""Ten years: what a longer window holds was never kept."""
 NAME_WIDTH = 48
 """Characters of a name shown to people; programs get it whole."""
 
@@ -26,6 +28,8 @@ def window_of(last: str, at: str | None) -> tuple[int, int | None]:
         length = round(parse_duration(last).total_seconds() * SECOND)
         if length <= 0:
             raise ValueError(f"{last!r} is no length of time")
+        if length > LONGEST_WINDOW:
+            raise ValueError(f"{last!r} is longer than {LONGEST_WINDOW // DAY} days")
         if at is None:
             return length, None
         moment = datetime.fromisoformat(at)
@@ -33,7 +37,10 @@ def window_of(last: str, at: str | None) -> tuple[int, int | None]:
         raise LoraWatchError(f"cannot read the window: {error}") from error
     if moment.tzinfo is None:
         raise LoraWatchError(f"{at!r} has no time zone: add Z or an offset such as +01:00")
-    return length, round(moment.timestamp() * SECOND)
+    end = round(moment.timestamp() * SECOND)
+    if end < length:
+        raise LoraWatchError(f"a window of {last} that ends at {at!r} begins before 1970: nothing can be stored of it")
+    return length, end
 
 
 def read(store: Store, span: tuple[int, int | None], *, lookback: int) -> Overview:
