@@ -161,10 +161,13 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
 
     Without a router requests keep the trace's pods (all on pod 0 where it has none). ``restarts`` are (at in µs, pod): both
     tiers are empty then, what ran is cut, what waited never starts; an arrival at the same µs comes after. A request that
-    finds every slot in flight or pinned waits, and is passed by later ones that need no slot, as in vLLM's scheduler. A load
-    does not slow the other requests of the pod down. vLLM touches a batch's adapters in the order of a set and can
-    evict one of the batch and load it again within one step (2 of 219 loads on a recorded engine): such loads are not here. MIN needs to know the order of
-    uses, so it takes no router, no hold and no load time: ValueError.
+    finds every slot in flight or pinned waits, and is passed by later ones that need no slot, as in vLLM's scheduler.
+
+    Not here: a load that slows the other requests of its pod down; and loads that no use asks for, since vLLM, which touches
+    a batch's adapters in the order of a set, can evict one of the batch and load it again within a step (2 of 219 loads on
+    a recorded engine).
+
+    MIN needs to know the order of uses, so it takes no router, no hold and no load time: ValueError.
 
     >>> replay(Trace([0, 1, 0, 2, 0, 1]), Fleet(slots=2)).lookup.tolist()
     [2, 2, 0, 2, 0, 2]

@@ -20,8 +20,9 @@ def test_uses_alone_tell_where_a_real_vllm_found_each_adapter():
     """
     Under its slots and its CPU cache, with a use lasting until the adapter left the batch; a preload is a use too.
 
-    Every lookup and every eviction from the CPU cache agrees. Twice the engine, whose steps touch a batch's adapters in the order of a set, evicted one that was
-    in the batch and loaded it again within the step: two loads and two evictions that no use asked for.
+    Every lookup and every eviction from the CPU cache agrees. Twice the engine, whose steps touch a batch's adapters in the
+    order of a set, evicted one that was in the batch and loaded it again within the step: two loads and two evictions that
+    no use asked for.
     """
     log = worker_log()
     codes: dict[str, int] = {}
