@@ -86,7 +86,7 @@ def _narrate(folder: Path, window: Window, console: Console) -> str:
 
 def _line(part: Window, row: dict[str, Any]) -> str:
     start = time.strftime("%H:%M:%S", time.gmtime(part.start / SECOND))
-    active, p50 = f"{row['active_adapters'] or 0}/{row['slots'] or '?'}", status.quantile(row, "p50")
+    active, p50 = f"{_known(row['active_adapters'])}/{_known(row['slots'])}", status.quantile(row, "p50")
     return f"{start}   {active:>12}   {_rate(row):>7}   {_miss(row):>4}   {p50:>13}"
 
 
@@ -105,3 +105,7 @@ def _rate(row: dict[str, Any]) -> str:
 
 def _miss(row: dict[str, Any]) -> str:
     return "–" if row["miss_ratio"] is None else f"{100 * row['miss_ratio']:.0f} %"
+
+
+def _known(count: int | None) -> str:
+    return "–" if count is None else str(count)

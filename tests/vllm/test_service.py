@@ -22,6 +22,8 @@ pytestmark = pytest.mark.vllm
 CLOCKS = 0.05
 """Seconds between a log line, written when an activation begins, and its record, written when it is complete."""
 
+REMOVED_BY_HAND = 1
+"""The story has the engine remove one adapter from its slot: what is loaded there next made nobody leave."""
 ORDER = (0.005, 0.0003)
 """Seconds around a request's scheduling in which two clocks cannot tell what came first; its own load comes later still."""
 
@@ -79,9 +81,8 @@ def test_residency_is_the_logs_own(shown: Overview, seen: list[witness.Seen], wi
 
 def test_swaps_and_loads_are_the_logs_own(shown: Overview, seen: list[witness.Seen]):
     pod = shown.pods.row(0, named=True)
-    in_place_or_removed = pod["loads"] - pod["fills"] - pod["swaps"]
     assert pod["loads"] == len(witness.changes(seen))
-    assert pod["swaps"] + in_place_or_removed >= len(witness.swaps(seen)) >= pod["swaps"]
+    assert pod["swaps"] == len(witness.swaps(seen)) - REMOVED_BY_HAND
 
 
 def test_cold_loads_are_those_the_log_adds_first(shown: Overview, seen: list[witness.Seen]):
@@ -104,7 +105,7 @@ def test_a_request_is_hot_where_the_logs_slot_table_has_its_adapter(
     wrong = unsure = 0
     for row in found.iter_rows(named=True):
         scheduled = row["scheduled"] / SECOND
-        if any(abs((change.at or 0) - scheduled) < CLOCKS / 10 for change in tables):
+        if any(-ORDER[0] < (change.at or 0) - scheduled < ORDER[1] for change in tables):
             unsure += 1
             continue
         there = set(witness.table_at(seen, scheduled).values()) & ids[row["adapter"]]
