@@ -146,10 +146,18 @@ def _samples(samples: pl.LazyFrame, events: pl.LazyFrame, window: Window) -> pl.
     load = in_window & (pl.col("kind") == "load") & pl.col("in_step").ne_missing(False) & pl.col("reason").ne_missing("warmup")
     took = pl.col("seconds")
     timed = (took.is_finite() & (took >= 0)).fill_null(value=False)
-    loads = (
-        events.filter(said_once())
+    stalls = (
+        events.filter(load)
+        .select(*ENGINE, "stream", "seq", "seconds")
+        .filter(said_once())
         .group_by(ENGINE)
-        .agg(stall=took.filter(load & timed).sum(), unknown_loads=(load & ~timed).sum().cast(pl.Float64))
+        .agg(stall=took.filter(timed).sum(), unknown_loads=(~timed).sum().cast(pl.Float64))
+    )
+    loads = (
+        events.select(ENGINE)
+        .unique()
+        .join(stalls, on=ENGINE, how="left", nulls_equal=True)
+        .with_columns(pl.col("stall", "unknown_loads").fill_null(0.0))
     )
     return (
         held.group_by(ENGINE)

@@ -148,18 +148,19 @@ def _active(
         rows = pl.concat([rows, requests.filter(named & overlapping).select(*GROUPS, ranked=ranked_provenance())])
     if events is not None:
         kind = pl.col("kind")
-        batches = events.filter(named & kind.is_in(["use", "release"]) & (pl.col("at") < window.end))
-        in_batch = (
-            batches.join(running.select("stream"), on="stream", how="semi")
-            .group_by(*GROUPS, "stream")
-            .agg(
-                seen=(pl.col("at") >= window.start).any(),
-                newest=kind.sort_by("seq").last(),
-                ranked=ranked_provenance().max(),
-            )
-            .filter(pl.col("seen") | (pl.col("newest") == "use"))
+        batches = (
+            events.filter(named & kind.is_in(["use", "release"]) & (pl.col("at") < window.end))
+            .select(*GROUPS, "stream", "seq", "at", "kind", "provenance")
+            .join(running.select("stream"), on="stream", how="semi")
         )
-        rows = pl.concat([rows, in_batch.select(*GROUPS, "ranked")])
+        seen = batches.filter(pl.col("at") >= window.start).select(*GROUPS, "provenance").unique()
+        still = (
+            batches.filter(pl.col("at") < window.start)
+            .group_by(*GROUPS, "stream")
+            .agg(newest=kind.sort_by("seq").last(), ranked=ranked_provenance().max())
+            .filter(pl.col("newest") == "use")
+        )
+        rows = pl.concat([rows, seen.select(*GROUPS, ranked=ranked_provenance()), still.select(*GROUPS, "ranked")])
     if samples is not None:
         in_window = pl.col("at").is_between(window.start, window.end, closed="left")
         scraped = samples.filter(named & in_window & (pl.col("metric") == names.SAMPLE_IN_FLIGHT) & (pl.col("value") > 0))

@@ -39,7 +39,7 @@ def snapshots(events: pl.LazyFrame) -> pl.LazyFrame:
     no snapshot; an entry of it with a wrong type, or with neither id nor name, is nobody. Parts said twice count once; parts
     that disagree on how many they are make no complete snapshot. A ``loaded_at`` below 0 or later than the snapshot is unknown.
     """
-    said = pl.col("detail").map_batches(_said, return_dtype=_SAID, is_elementwise=True).alias("said")
+    said = pl.col("detail").map_batches(read_details, return_dtype=_SAID, is_elementwise=True).alias("said")
     before = pl.when("complete").then("seq").forward_fill().shift(1).over("stream", order_by="seq")
     return (
         events.filter(of_worker())
@@ -86,8 +86,13 @@ def listings(taken: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _said(details: pl.Series) -> pl.Series:
-    """The JSON texts as structs of part, parts and gpu; null where they say no such thing."""
+def read_details(details: pl.Series) -> pl.Series:
+    """
+    The JSON texts as structs of ``part``, ``parts`` and ``gpu`` (see :func:`snapshots`); null where they say no such thing.
+
+    >>> read_details(pl.Series(['{"gpu":[[0,"a",1,5]],"part":1,"parts":2}', "no JSON"])).to_list()
+    [{'part': 1, 'parts': 2, 'gpu': [{'slot': 0, 'adapter': 'a', 'adapter_id': 1, 'loaded_at': 5}]}, None]
+    """
     return pl.Series(details.name, [_parsed(text) for text in details], dtype=_SAID)
 
 

@@ -10,7 +10,7 @@ from strategies import QUICK, logs_with_snapshots
 
 from lora_watch.derive.boots import boots
 from lora_watch.derive.carry import carry
-from lora_watch.derive.snapshots import listings, snapshots
+from lora_watch.derive.snapshots import listings, read_details, snapshots
 from lora_watch.derive.stays import stays
 from lora_watch.model import SECOND
 from lora_watch.schema import ADAPTER_EVENTS
@@ -154,6 +154,7 @@ def test_an_api_servers_snapshot_says_nothing_about_slots_and_makes_no_worker():
     ],
 )
 def test_what_is_no_snapshot_changes_nothing(detail: str):
+    assert read_details(pl.Series([detail])).to_list() == [None]
     assert told((5, load("a")), (6, load("b", 1)), (9, {"kind": "snapshot", "detail": detail})) == [
         ("a", "load", 5, None, None),
         ("b", "load", 6, None, None),
@@ -163,8 +164,8 @@ def test_what_is_no_snapshot_changes_nothing(detail: str):
 @pytest.mark.parametrize("entry", ["[]", "[0]", "[0,null,null,5]", '["0","a",97,5]', '[0,"a",true,5]', "[0,7,97,5]"])
 def test_an_entry_that_is_none_is_nobody(entry: str):
     detail = f'{{"gpu":[{entry},[1,"b",98,5000000,"more"]]}}'
-    found = listings(snapshots(log((9, {"kind": "snapshot", "detail": detail})).lazy())).collect()
-    assert found.select("slot", "adapter", "adapter_id", "loaded_at").rows() == [(1, "b", 98, 5_000_000)]
+    (said,) = read_details(pl.Series([detail])).to_list()
+    assert said["gpu"] == [{"slot": 1, "adapter": "b", "adapter_id": 98, "loaded_at": 5_000_000}]
 
 
 def test_a_time_of_load_after_the_snapshot_or_before_1970_is_unknown():
