@@ -35,7 +35,7 @@ render: setup ## write the files that are generated from the code
 
 bench: setup ## measure what the README and benchmarks/README.md claim
 	$(BIN)/python benchmarks/derive_scale.py
-	$(BIN)/python benchmarks/agent_cost.py steps
+	$(BIN)/python benchmarks/agent_cost.py hooks
 	LORA_WATCH_VLLM_VENV=$(VENV_VLLM) $(BIN)/python benchmarks/agent_cost.py pairs
 
 deps: ## install the Debian packages that tests talk to, where this is allowed

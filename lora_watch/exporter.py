@@ -171,6 +171,12 @@ class Exporter(Collector):
             source,
             registry=self.registry,
         )
+        self.source_late = Counter(
+            names.SOURCE_LATE.removesuffix("_total"),
+            "Rows that came after their time had been read",
+            source,
+            registry=self.registry,
+        )
         self.source_errors = Counter(
             names.SOURCE_ERRORS.removesuffix("_total"),
             "Reads that failed, and problems of single pods",

@@ -12,11 +12,16 @@ ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one read of one source brought. ``lost`` counts records the source says were dropped before anyone could read them."""
+    """
+    What one read of one source brought.
+
+    ``lost`` counts records the source says were dropped before anyone could read them, ``late`` rows that came after their turn.
+    """
 
     rows: int
     duplicates: int
     lost: int
+    late: int
     problems: tuple[str, ...]
 
 
@@ -35,8 +40,6 @@ def collect(source: Source, ledger: Ledger, *, until: int, now: int) -> Collecte
             if attempt == ATTEMPTS - 1:
                 raise
             continue
-        lost = 0
-        if "kind" in source.table.schema and appended.rows:
-            lost = int(batch.rows.filter(batch.rows["kind"] == "lost")["count"].sum())
-        return Collected(appended.rows, appended.duplicates, lost, batch.problems)
+        late = (f"{appended.late} samples came after their time had been read; they are stored now",) if appended.late else ()
+        return Collected(appended.rows, appended.duplicates, appended.lost, appended.late, (*batch.problems, *late))
     raise AssertionError("unreachable: the last attempt returns or raises")

@@ -79,6 +79,7 @@ SOURCE_LAST_SUCCESS = "lora_watch_source_last_success_timestamp_seconds"
 SOURCE_LAG = "lora_watch_source_lag_seconds"
 SOURCE_ROWS = "lora_watch_source_rows_total"
 SOURCE_LOST = "lora_watch_source_lost_total"
+SOURCE_LATE = "lora_watch_source_late_rows_total"
 SOURCE_ERRORS = "lora_watch_source_errors_total"
 JOB_RUNS = "lora_watch_job_runs_total"  # outcome
 JOB_SECONDS = "lora_watch_job_seconds"

@@ -169,8 +169,10 @@ class Batch:
 
     ``positions`` are the new positions of the streams that advanced: every row up to them is in ``rows`` or was before them.
     ``problems`` are things that went wrong beside it (one bad pod, one bad series): said, counted, never fatal.
+    ``late_before`` (µs UTC): rows before it had their turn already; those that are new all the same came late and are counted.
     """
 
     rows: pl.DataFrame
     positions: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    late_before: int | None = None

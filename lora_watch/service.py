@@ -221,6 +221,7 @@ class _Collector:
             raise
         exporter.source_rows.labels(name).inc(done.rows)
         exporter.source_lost.labels(name).inc(done.lost)
+        exporter.source_late.labels(name).inc(done.late)
         errors.inc(len(done.problems))
         exporter.source_success.labels(name).set(now / SECOND)
         if self._until is None:

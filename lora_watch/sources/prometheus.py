@@ -260,6 +260,9 @@ class Reading:
     How far and how much at once (µs): ``history`` before ``until`` on the first read; ``lag`` read again each time, for late
     samples (at least two scrapes); ``settle`` before ``until`` not read yet; ``interval`` between scrapes and ``samples`` in one
     answer, which bound its window; ``span`` read of one stream in one tick at most, so that catching up starves nobody.
+
+    Every ``again`` it is read ``back`` from its position instead of the lag, as far as this process has read before: samples
+    later than the lag are stored then, and counted as late.
     """
 
     history: int = HOUR
@@ -268,6 +271,8 @@ class Reading:
     interval: int = 15 * SECOND
     samples: int = 500_000
     span: int = 6 * HOUR
+    again: int = 10 * MINUTE
+    back: int = HOUR
 
 
 class PrometheusSamples:
@@ -301,6 +306,8 @@ class PrometheusSamples:
         self._metrics = sorted(metrics, key=lambda metric: metric == names.LORA_REQUESTS_INFO)
         self._known = known
         self._lengths: dict[str, int] = {}
+        self._looked_back = 0
+        self._begun: dict[str, int] = {}
 
     def read(self, positions: Mapping[str, int], until: int) -> Batch:
         """Every metric from its position less the lag, to ``until`` less what is to settle."""
@@ -310,11 +317,19 @@ class PrometheusSamples:
         failures: list[SourceError] = []
         named: set[tuple[str, str]] = set()
         end = (until - self._reading.settle) // MILLISECOND * MILLISECOND
+        look_back = end - self._looked_back >= self._reading.again
+        late_before: int | None = None
         for metric in self._metrics:
             name = stream("prom", self.name, metric)
-            position = positions.get(name, end - self._reading.history)
+            known = positions.get(name)
+            position = end - self._reading.history if known is None else known
+            self._begun.setdefault(name, position - self._reading.lag)
+            lag = self._reading.lag
+            if look_back and known is not None:
+                late_before = min(known - lag, late_before or known)
+                lag = max(lag, min(self._reading.back, known - self._begun[name]))
             try:
-                for window in self._windows(metric, position, min(end, position + self._reading.span)):
+                for window in self._windows(metric, position, lag, min(end, position + self._reading.span)):
                     frames += self._rows(metric, window, named, problems)
                     moved[name] = max(position, window.end)
             except SourceError as error:
@@ -325,14 +340,16 @@ class PrometheusSamples:
                     break  # nobody answers: the others would wait as long, one by one
         if failures and not moved:
             raise failures[0]
+        if look_back:
+            self._looked_back = end
         moved = {name: position for name, position in moved.items() if position > positions.get(name, -1)}
         rows = pl.concat(frames) if frames else pl.DataFrame(schema=dict(COLUMNS))
         rows = rows.unique(["series", "at"], keep="first", maintain_order=True)
-        return Batch(SAMPLES.conform(rows), moved, tuple(dict.fromkeys(problems)))
+        return Batch(SAMPLES.conform(rows), moved, tuple(dict.fromkeys(problems)), late_before)
 
-    def _windows(self, metric: str, position: int, end: int) -> Iterator[Window]:
+    def _windows(self, metric: str, position: int, lag: int, end: int) -> Iterator[Window]:
         """Consecutive windows from the lag before ``position`` to ``end``, each as long as its answer may be."""
-        start = max(0, (position - self._reading.lag) // MILLISECOND * MILLISECOND)
+        start = max(0, (position - lag) // MILLISECOND * MILLISECOND)
         while start < end and position < end:
             length = max(SECOND, min(self._lengths.get(metric, HOUR), MAX_POINTS * self._reading.interval))
             window = Window(start, min(end, start + length))

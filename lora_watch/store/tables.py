@@ -55,11 +55,17 @@ _DELTA_TYPES: dict[pl.datatypes.DataTypeClass, PrimitiveType] = {
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What one append did. ``rows`` were new, ``duplicates`` were stored already, ``regressed`` streams offered nothing newer."""
+    """
+    What one append did: ``rows`` were new, ``duplicates`` were stored already, ``regressed`` streams offered nothing newer.
+
+    Of the new rows, ``lost`` adds up what `lost` records stand for, ``late`` came after their turn (see ``Batch.late_before``).
+    """
 
     rows: int
     duplicates: int = 0
     regressed: tuple[str, ...] = ()
+    lost: int = 0
+    late: int = 0
 
 
 class Positions(Mapping[str, int]):
@@ -137,7 +143,9 @@ class Ledger:
             )
         self._settle(self._handle.version(), own_commit=True)
         self._known.update(moved)
-        return Appended(rows.height, duplicates, tuple(regressed))
+        lost = rows.filter(pl.col("kind") == "lost")["count"].sum() if "kind" in rows.columns else 0
+        late = 0 if batch.late_before is None else rows.filter(pl.col("at") < batch.late_before).height
+        return Appended(rows.height, duplicates, tuple(regressed), int(lost), late)
 
     def _settle(self, version: int, *, own_commit: bool = False) -> None:
         if version != self._version + (1 if own_commit else 0):

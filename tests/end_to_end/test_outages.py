@@ -40,13 +40,17 @@ class Prometheus:
         self._folder = folder
         lines = ["# TYPE vllm:num_requests_running gauge"]
         lines += [f'vllm:num_requests_running{{pod="vllm-0"}} {n % 3} {START + 15 * n}' for n in range(720)]
-        (folder / "history.om").write_text("\n".join([*lines, "# EOF", ""]))
+        self.lay("\n".join([*lines, "# EOF", ""]))
         (folder / "prometheus.yml").write_text("scrape_configs: []\n")
-        make = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(folder / "history.om"), str(folder / "data")]
-        subprocess.run(make, check=True, capture_output=True)
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
         self._process: subprocess.Popen[str] | None = None
+
+    def lay(self, openmetrics: str) -> None:
+        """Put more samples into its past."""
+        (self._folder / "history.om").write_text(openmetrics)
+        files = [str(self._folder / "history.om"), str(self._folder / "data")]
+        subprocess.run(["promtool", "tsdb", "create-blocks-from", "openmetrics", *files], check=True, capture_output=True)
 
     def start(self) -> None:
         address = self.url.removeprefix("http://")
@@ -154,3 +158,25 @@ def test_a_late_sample_within_the_lag_is_stored_once(tmp_path: Path):
     ledger.append(Batch(build(SAMPLES, [{**row, "at": 10}, {**row, "at": 30}]), {"prom/x": 40}), at=1)
     ledger.append(Batch(build(SAMPLES, [{**row, "at": 20}, {**row, "at": 30}]), {"prom/x": 50}), at=1)
     assert sorted(store.scan(SAMPLES).collect(engine="streaming")["at"].to_list()) == [10, 20, 30]
+
+
+def test_a_sample_later_than_the_lag_is_stored_counted_and_said(tmp_path: Path, prometheus: Prometheus, lines):
+    settings = parse(f"prometheus: [{{url: '{prometheus.url}', history: 10m, lag: 1m}}]\nstore: {{folder: '{tmp_path}/data'}}")
+    clock = Clock((START + 3600) * SECOND)
+    service = Service(settings, sources_of(settings, clock), clock=clock)
+    service.tick()
+    late = "\n".join(
+        ["# TYPE vllm:num_requests_waiting gauge"]
+        + [f'vllm:num_requests_waiting{{pod="vllm-0"}} 1 {START + 3300 + n}' for n in range(5)]
+        + ["# EOF", ""]
+    )
+    prometheus.stop()
+    prometheus.lay(late)
+    prometheus.start()
+    for _ in range(3):
+        clock.now += 300 * SECOND
+        service.tick()
+    stored = Store(tmp_path / "data").scan(SAMPLES).collect(engine="streaming")
+    assert stored.filter(stored["metric"] == names.REQUESTS_WAITING).height == 5
+    assert service.exporter.registry.get_sample_value(names.SOURCE_LATE, {"source": "prometheus"}) == 5
+    assert any("5 samples came after their time had been read" in line for line in lines())
