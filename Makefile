@@ -33,10 +33,16 @@ check: lint test-fast ## everything that must hold before a commit
 render: setup ## write the files that are generated from the code
 	$(BIN)/python -m lora_watch.render
 
-bench: setup ## measure what the README and benchmarks/README.md claim
-	$(BIN)/python benchmarks/derive_scale.py
+bench: setup ## measure what benchmarks/README.md claims (installs the real vLLM; half an hour)
 	$(BIN)/python benchmarks/agent_cost.py hooks
-	LORA_WATCH_VLLM_VENV=$(VENV_VLLM) $(BIN)/python benchmarks/agent_cost.py pairs
+	$(BIN)/python benchmarks/replay_speed.py
+	$(BIN)/python benchmarks/derive_scale.py
+	bash tests/vllm/install.sh $(VENV_VLLM)
+	test -d $(VENV_VLLM)/tiny || $(VENV_VLLM)/bin/python tests/vllm/make_model.py $(VENV_VLLM)/tiny 12
+	rm -rf $(VENV_VLLM)/wheel $(VENV_VLLM)/site
+	$(BIN)/python -m hatchling build -t wheel -d $(VENV_VLLM)/wheel
+	$(VENV_VLLM)/bin/pip install -q --no-deps --target $(VENV_VLLM)/site $(VENV_VLLM)/wheel/*.whl
+	$(BIN)/python benchmarks/agent_cost.py pairs --venv $(VENV_VLLM) --model $(VENV_VLLM)/tiny --site $(VENV_VLLM)/site
 
 deps: ## install the Debian packages that tests talk to, where this is allowed
 	@missing=""; for p in $(DEBIAN_PACKAGES); do command -v $$p >/dev/null || missing="$$missing $$p"; done; \
