@@ -50,24 +50,24 @@ def swept(spans: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
     ``start``, ``seconds`` and ``height``, the sum of the heights of the spans with ``start ≤ t < end``; stretches after the
     last end are left out.
     """
-    numbers = spans.select(keys).unique().sort(keys).with_row_index("group")  # sorting by one number costs a third
+    numbers = spans.select(keys).unique().sort(keys).with_row_index("stack")  # sorting by one number costs a third
     numbered = spans.join(numbers, on=keys, nulls_equal=True)
     edges = pl.concat(
         [
-            numbered.select("group", start="start", height="height"),
-            numbered.select("group", start="end", height=-pl.col("height")),
+            numbered.select("stack", start="start", height="height"),
+            numbered.select("stack", start="end", height=-pl.col("height")),
         ]
     )
     return (
-        edges.group_by("group", "start")
+        edges.group_by("stack", "start")
         .agg(pl.col("height").sum())
-        .sort("group", "start")
+        .sort("stack", "start")
         .with_columns(
-            height=pl.col("height").cum_sum().over("group"),
-            seconds=pl.when(pl.col("group") == pl.col("group").shift(-1)).then(pl.col("start").shift(-1) - pl.col("start"))
+            height=pl.col("height").cum_sum().over("stack"),
+            seconds=pl.when(pl.col("stack") == pl.col("stack").shift(-1)).then(pl.col("start").shift(-1) - pl.col("start"))
             / SECOND,
         )
         .filter(pl.col("seconds").is_not_null())
-        .join(numbers, on="group", how="left", maintain_order="left")
+        .join(numbers, on="stack", how="left", maintain_order="left")
         .select(*keys, "start", "seconds", "height")
     )
