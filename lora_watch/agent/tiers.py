@@ -119,8 +119,12 @@ class TierHooks(Tables):
         slot = slots.index(adapter_id) if adapter_id in slots else None
         models = getattr(manager._registered_adapters, "cache", None)  # a view: asking the cache itself would touch it
         model = models.get(adapter_id) if models is not None else None
+        held, self.recorder.held = self.recorder.held, True  # a snapshot that heads the next segment must know of this load
         self._load(adapter_id, "gpu", seconds, model, ends=ends, slot=slot)
         self.gpu[adapter_id] = (slot, self.recorder.last_at)
+        self.recorder.held = held
+        if not held:
+            self.recorder.write()
 
     def around_remove(self, original: Method) -> Method:
         """``AdapterLRUCache._on_remove``: weights left a tier; which one, the cache's ``deactivate_fn`` tells."""

@@ -10,7 +10,7 @@ from lora_watch.agent.guard import Guard
 from lora_watch.agent.hooks import WorkerHooks
 from lora_watch.agent.log import LogReader
 from lora_watch.agent.plugin import hook_module, hook_table
-from lora_watch.agent.recorder import Place, Recorder
+from lora_watch.agent.recorder import Place, Recorder, SEGMENT_BYTES
 from lora_watch.agent.server_hooks import ServerHooks
 from lora_watch.agent.timing import StepTimes
 
@@ -37,11 +37,12 @@ class HookedEngine:
     fake: FakeVllm = field(default_factory=FakeVllm)
     ranks: tuple = (0, 0)
     recorder: object = None
+    segment_bytes: int = SEGMENT_BYTES
 
     def __post_init__(self):
         self.guard = Guard()
         snapshot = lambda: [*self.worker.snapshot(), *self.server.snapshot()]  # noqa: E731
-        place = Place(self.directory)
+        place = Place(self.directory, segment_bytes=self.segment_bytes)
         self.recorder = self.recorder or Recorder(place, snapshot, clock=self.clock.wall, monotonic=self.clock.monotonic)
         self.worker = WorkerHooks(
             self.recorder,

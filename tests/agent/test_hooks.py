@@ -88,6 +88,19 @@ def test_an_api_call_between_steps_is_a_preload(engine):
     assert all(record["in_step"] is False for record in engine.records()[1:])
 
 
+def test_a_snapshot_right_after_a_load_lists_what_was_loaded(tmp_path):
+    engine = HookedEngine(tmp_path, segment_bytes=1)  # every record ends its segment: a snapshot follows each
+    worker = engine.fake.Worker(slots=2, capacity=4)
+    worker.add_lora(A)
+    worker.add_lora(B)
+    held = None
+    for record in engine.records():
+        if record["kind"] == "load" and record["tier"] == "gpu":
+            held = record["adapter"]
+        elif record["kind"] == "snapshot" and held is not None:
+            assert held in [adapter for _, adapter, *_ in record["gpu"]]
+
+
 def test_a_preloaded_adapter_is_hot_at_its_first_request(engine):
     worker = engine.fake.Worker()
     worker.add_lora(A)
