@@ -10,7 +10,7 @@ from lora_watch.agent.guard import Guard
 from lora_watch.agent.hooks import WorkerHooks
 from lora_watch.agent.log import LogReader
 from lora_watch.agent.plugin import hook_module, hook_table
-from lora_watch.agent.recorder import Place, Recorder, SEGMENT_BYTES
+from lora_watch.agent.recorder import SEGMENT_BYTES, Place, Recorder
 from lora_watch.agent.server_hooks import ServerHooks
 from lora_watch.agent.timing import StepTimes
 
