@@ -1,13 +1,21 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
+import polars as pl
 import pytest
 from builders import events, requests
+from rich.cells import cell_len
+from rich.console import Console
 from typer.testing import CliRunner
 
+from lora_watch.agent.sidecar import Logs, Sidecar
 from lora_watch.cli import app
+from lora_watch.explore.status import read, show
+from lora_watch.model import SECOND
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, Batch
 from lora_watch.store.tables import Store
 
@@ -37,6 +45,27 @@ def test_status_is_a_table_for_people(data: Path):
     assert "66.7 %" in text
     assert "observed" in text
     assert max(len(line) for line in text.splitlines()) <= 161
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 160])
+def test_a_narrow_terminal_shows_every_name_and_number_whole(data: Path, width: int):
+    written = StringIO()
+    shown = read(Store(data), (120 * SECOND, None), lookback=SECOND)
+    show(shown, adapters=10, console=Console(file=written, width=width))
+    lines = written.getvalue().splitlines()
+    assert "pod-0" in written.getvalue()
+    assert "66.7 %" in written.getvalue()
+    assert max(cell_len(line) for line in lines) <= width
+    assert not [line for line in lines if "…" in line and line.startswith("│") and "xxx" not in line]
+
+
+def test_two_pods_of_one_name_are_told_apart_by_their_cluster(data: Path):
+    shown = read(Store(data), (120 * SECOND, None), lookback=SECOND)
+    other = shown.pods.with_columns(cluster=pl.lit("east"))
+    written = StringIO()
+    show(replace(shown, pods=pl.concat([shown.pods, other])), adapters=0, console=Console(file=written, width=160))
+    assert "│ c/" in written.getvalue()
+    assert "│ east/" in written.getvalue()
 
 
 @pytest.mark.parametrize("window", [["--last", "99999999d"], ["--last", "4000d"], ["--at", "0001-01-01T00:10:00Z"]])
@@ -75,6 +104,32 @@ def test_a_window_that_cannot_be_read_is_said(data: Path, arguments: list[str], 
 def test_status_without_data_says_what_to_do(tmp_path: Path):
     assert "run `lora-watch serve`" in run("status", "--data", str(tmp_path / "none"))[2]
     assert "doctor" in run("status", "--data", str(tmp_path))[2]
+
+
+def test_doctor_says_once_for_each_target_what_would_help(tmp_path: Path):
+    file = tmp_path / "c.yaml"
+    file.write_text("targets: [{pod: a, agent: 'http://127.0.0.1:9'}, {pod: b, agent: 'http://127.0.0.1:9'}]\n")
+    code, text, _ = run("doctor", "--config", str(file))
+    assert code == 1
+    assert text.count("start `lora-watch-agent`") == 2
+    assert text.count("as above") == 8
+    assert "install the agent" not in text
+
+
+def test_doctor_tells_an_empty_sidecar_from_none(tmp_path: Path):
+    file = tmp_path / "c.yaml"
+    with Sidecar(Logs(tmp_path / "logs", 1 << 30), port=0) as sidecar:
+        file.write_text(f"targets: [{{pod: a, agent: '{sidecar.url}'}}]\n")
+        findings = json.loads(run("doctor", "--config", str(file), "--format", "json")[1])["findings"]
+    assert [one["asked"] for one in findings if one["well"]] == ["agent's sidecar"]
+    assert all("same LORA_WATCH_LOG_DIR" in one["remedy"] for one in findings if not one["well"])
+
+
+def test_doctor_says_nothing_of_a_page_it_could_not_read(tmp_path: Path):
+    file = tmp_path / "c.yaml"
+    file.write_text("targets: [{pod: a, metrics: 'http://127.0.0.1:9/metrics'}]\n")
+    text = run("doctor", "--config", str(file), "--format", "json")[1]
+    assert "in flight" not in text
 
 
 def test_config_check_says_what_is_there(tmp_path: Path):

@@ -27,6 +27,14 @@ INSTALL_AGENT = (
     "install the agent in the engine's image (`pip install --no-deps lora-watch`), run `lora-watch-agent` beside it and name it "
     "as `agent`; without a plug-in, `lora-watch-agent --vllm-log` reads vLLM's own DEBUG lines"
 )
+EMPTY_SIDECAR = (
+    "start the engine with --enable-lora and with lora-watch installed; where it runs: give both the same LORA_WATCH_LOG_DIR, "
+    "and name `lora_watch` in VLLM_PLUGINS if that is set"
+)
+START_SIDECAR = (
+    "start `lora-watch-agent` beside the engine and name where it listens, such as http://10.0.0.7:9465; "
+    "it is asked from another machine only with --host 0.0.0.0"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +82,11 @@ def show(report: Report, console: Console | None = None) -> None:
     grid = Grid(header_style="bold", show_lines=False)
     for heading in ("target", "asked", "", "found", "what would help"):
         grid.add_column(heading, overflow="fold")
+    said: set[tuple[str, str]] = set()
     for one in report.findings:
-        texts = [escape(plain(text)) for text in (one.target, one.asked, one.found, one.remedy)]
+        remedy = "as above" if one.remedy and (one.target, one.remedy) in said else one.remedy
+        said.add((one.target, one.remedy))
+        texts = [escape(plain(text)) for text in (one.target, one.asked, one.found, remedy)]
         grid.add_row(texts[0], texts[1], "yes" if one.well else "NO", *texts[2:])
     console.print(grid)
     bad = sum(not one.well for one in report.findings)
@@ -98,25 +109,28 @@ def _target(settings: Settings, target: Target, clock: Callable[[], int]) -> Ite
     page: set[str] = set()
     if target.metrics_url:
         batch, problem = _glance(pod_metrics_of(settings, alone), clock())
-        page = set(batch.rows["metric"].to_list())
         up = batch.rows.filter(pl.col("metric") == names.SAMPLE_SCRAPE_UP)["value"].to_list() == [1.0]
+        page = set(batch.rows["metric"].to_list()) if up else set()
         series = batch.rows.height - 1
         yield Finding(name, "engine's page", up, f"{series} samples" if up else problem or "; ".join(batch.problems)), True
         if up and batch.problems:
             yield Finding(name, "page is sound", well=False, found="; ".join(batch.problems)), False
     logs: set[str] = set()
+    agent = INSTALL_AGENT
     if target.agent_url:
         doors = doors_of(settings)
         status, problem = _glance(AgentStatus("doctor", alone, clock, 0, doors=doors), clock())
         offset = status.rows.filter(pl.col("metric") == names.SAMPLE_CLOCK_OFFSET)["value"].to_list()
         up = status.rows.filter(pl.col("metric") == names.SAMPLE_SCRAPE_UP)["value"].to_list() == [1.0]
         said = f"its clock is {offset[0]:+.3f} s from ours" if offset else "its clock cannot be told"
-        yield Finding(name, "agent's sidecar", up, said if up else problem or "; ".join(status.problems)), True
+        agent = EMPTY_SIDECAR if up else START_SIDECAR
+        found = said if up else problem or "; ".join(status.problems)
+        yield Finding(name, "agent's sidecar", up, found, "" if up else agent), True
         if up:
             events, _ = _glance(AgentEvents("doctor", alone, records_per_stream=GLANCE, doors=doors), clock())
             requests, _ = _glance(AgentRequests("doctor", alone, records_per_stream=GLANCE, doors=doors), clock())
             logs = _logs(events, requests)
-    for finding in _knowable(name, target, page, logs):
+    for finding in _knowable(name, page, logs, agent):
         yield finding, False
 
 
@@ -130,48 +144,49 @@ def _logs(events: Batch, requests: Batch) -> set[str]:
     return logs | {f"clock {clock}" for clock in rows["clock"].drop_nulls().unique().to_list()}
 
 
-def _knowable(name: str, target: Target, page: set[str], logs: set[str]) -> Iterator[Finding]:
-    """What can be known of a target with these metrics on its page and these logs at its sidecar."""
+def _knowable(name: str, page: set[str], logs: set[str], agent: str) -> Iterator[Finding]:
+    """What can be known of a target with these metrics on its page and these logs at its sidecar; ``agent`` brings more logs."""
     for asked, answer in (("residency, swaps", _residency), ("misses per request", _misses), ("inference share", _share)):
-        well, found, remedy = answer(target, page, logs)
+        well, found, remedy = answer(page, logs, agent)
         yield Finding(name, asked, well, found, remedy)
     if "api" in logs or names.WAITING_BY_REASON in page:
         source = "requests" if "api" in logs else "waiting requests that the engine deferred"
         yield Finding(name, "swap queue", well=True, found=f"from {source}")
     else:
-        yield Finding(name, "swap queue", well=False, found="unknown", remedy="vLLM 0.20 or newer tells why requests wait")
+        remedy = "vLLM 0.20 or newer tells on its page why requests wait" if page else agent
+        yield Finding(name, "swap queue", well=False, found="unknown", remedy=remedy)
 
 
-def _residency(target: Target, page: set[str], logs: set[str]) -> tuple[bool, str, str]:
+def _residency(page: set[str], logs: set[str], agent: str) -> tuple[bool, str, str]:
     if "worker" in logs:
         return True, "observed: every load and eviction, from inside the engine", ""
     if {names.ADAPTER_LOADED, names.CACHE_ADAPTERS, names.GPU_ADAPTERS} & page:
-        return True, "observed at each scrape: what comes and goes in between is missed", INSTALL_AGENT
-    if target.agent_url and logs:
+        return True, "observed at each scrape: what comes and goes in between is missed", agent
+    if logs:
         remedy = "start the engine with --enable-lora; its worker's log begins when it builds the adapter manager"
         return False, "the agent has no worker's log yet", remedy
     if page:
-        return False, "unknown: the page lists adapters with requests in flight, which is not residency", INSTALL_AGENT
-    return False, "unknown", INSTALL_AGENT
+        return False, "unknown: the page lists adapters with requests in flight, which is not residency", agent
+    return False, "unknown", agent
 
 
-def _misses(_target: Target, _page: set[str], logs: set[str]) -> tuple[bool, str, str]:
+def _misses(_page: set[str], logs: set[str], agent: str) -> tuple[bool, str, str]:
     if "api" in logs:
         return True, "observed: every finished request with its adapter and times", ""
     if "worker" in logs:
         remedy = "run the API server with the plug-in too and without --disable-log-stats, then send a request"
         return False, "no request was recorded; uses stand in for requests", remedy
-    return False, "unknown", INSTALL_AGENT
+    return False, "unknown", agent
 
 
-def _share(_target: Target, page: set[str], logs: set[str]) -> tuple[bool, str, str]:
+def _share(page: set[str], logs: set[str], agent: str) -> tuple[bool, str, str]:
     if "clock cuda" in logs:
         return True, "grade A: steps timed by the GPU", ""
     if "clock host" in logs:
         return True, "grade A-: steps timed by the host", ""
     if names.REQUESTS_RUNNING in page:
-        return True, "grade D: an upper bound from running requests", INSTALL_AGENT
-    return False, "unknown", "name the engine's page as `metrics`, or " + INSTALL_AGENT
+        return True, "grade D: an upper bound from running requests", agent
+    return False, "unknown", agent
 
 
 def _other(source: Source, now: int) -> Finding:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ import polars as pl
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
+from rich.text import Text
 
 from lora_watch.config import parse_duration
 from lora_watch.errors import LoraWatchError
@@ -20,6 +22,24 @@ LONGEST_WINDOW = 3_660 * DAY
 """Ten years: what a longer window holds was never kept."""
 NAME_WIDTH = 48
 """Characters of a name shown to people; programs get it whole."""
+POD_HEADINGS = (
+    "pod",
+    "slots",
+    "active/\nslots",
+    "swaps/s",
+    "loads\nwarm+cold",
+    "residency\np50",
+    "p95",
+    "requests",
+    "miss",
+    "inference\nshare",
+    "Little\nresidual",
+    "records\nlost",
+    "known",
+)
+ADAPTER_HEADINGS = ("adapter", "now", "requests", "miss", "loads", "swapped\nout", "residency\np50", "p95", "stays", "known")
+TEXTS = frozenset({"now", "known"})
+"""Headings of columns that hold words, not numbers."""
 
 
 def window_of(last: str, at: str | None) -> tuple[int, int | None]:
@@ -69,80 +89,85 @@ def as_json(shown: Overview) -> str:
 
 
 def show(shown: Overview, *, adapters: int, console: Console | None = None) -> None:
-    """Print tables: one row a pod, and for each pod its busiest adapters."""
+    """Print tables: one row a pod, and for each pod its busiest adapters. A narrow terminal gets more tables, no shorter ones."""
     console = console or Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160)
     console.print(f"{_moment(shown.window.start)} … {_moment(shown.window.end)} ({_span(shown.window.seconds)})", highlight=False)
     if shown.pods.is_empty():
         console.print("No pod was seen in this window.")
         return
-    console.print(_pods(shown))
+    several = shown.pods["cluster"].n_unique() > 1
+    labels = {(row["cluster"], row["pod"]): _label(row, cluster=several) for row in shown.pods.iter_rows(named=True)}
+    _print(console, "pods", POD_HEADINGS, [_pod(row, labels) for row in shown.pods.iter_rows(named=True)])
     if adapters:
-        for (cluster, pod), rows in shown.adapters.group_by(["cluster", "pod"], maintain_order=True):
-            console.print(_adapters(f"{cluster} / {pod}", rows, adapters))
+        for key, rows in shown.adapters.group_by(["cluster", "pod"], maintain_order=True):
+            ordered = rows.sort(["requests", "loads", "adapter"], descending=[True, True, False], nulls_last=True)
+            title = labels.get((str(key[0]), str(key[1])), _name(f"{key[0]}/{key[1]}"))
+            _print(console, title, ADAPTER_HEADINGS, [_adapter(row) for row in ordered.head(adapters).iter_rows(named=True)])
+            if rows.height > adapters:
+                console.print(f"and {rows.height - adapters} more adapters; --adapters {rows.height} lists them", highlight=False)
 
 
-def _pods(shown: Overview) -> Grid:
-    grid = Grid(title="pods", title_justify="left", header_style="bold")
-    for heading in (
-        "pod",
-        "slots",
-        "active/slots",
-        "swaps/s",
-        "loads warm+cold",
-        "residency p50",
-        "p95",
-        "requests",
-        "miss",
-        "inference share",
-        "Little",
-        "lost",
-        "known",
-    ):
-        grid.add_column(
-            heading, justify="left" if heading in ("pod", "known") else "right", no_wrap=heading != "pod", overflow="fold"
-        )
-    for row in shown.pods.iter_rows(named=True):
-        grid.add_row(
-            _name("/".join(filter(None, (row["pool"], row["role"], row["pod"])))),
-            _count(row["slots"]),
-            _ratio_of(row["active_adapters"], row["slots"]),
-            _number(row["swaps_per_second"], 3),
-            f"{_count(row['warm'])}+{_count(row['cold'])}",
-            quantile(row, "p50"),
-            quantile(row, "p95"),
-            _count(row["requests"]),
-            _percent(row["miss_ratio"]),
-            _share(row),
-            _percent(row["little_residual_ratio"]),
-            _count(row["lost"]),
-            _known(row),
-        )
-    return grid
+def _print(console: Console, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under a title; columns that do not fit beside the others follow in a table below, with the names again."""
+    columns = list(zip(headings, *rows, strict=True))
+    widths = [max(Text.from_markup(cell).cell_len for text in column for cell in text.split("\n")) for column in columns]
+    name = min(widths[0], max(console.width // 3, 12))
+    room = console.width - name - 4
+    parts: list[list[int]] = []
+    left = 0
+    for column, width in enumerate(widths[1:], start=1):
+        if not parts or width + 3 > left:
+            parts.append([])
+            left = room
+        parts[-1].append(column)
+        left -= width + 3
+    console.print(f"\n{title}", style="bold", highlight=False)
+    for part in parts:
+        grid = Grid(header_style="bold")
+        grid.add_column(headings[0], width=name, overflow="fold")
+        for column in part:
+            is_text = headings[column] in TEXTS
+            grid.add_column(headings[column], justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+        for row in rows:
+            grid.add_row(row[0], *(row[column] for column in part))
+        console.print(grid)
 
 
-def _adapters(title: str, rows: pl.DataFrame, most: int) -> Grid:
-    grid = Grid(title=_name(title), title_justify="left", header_style="bold")
-    for heading in ("adapter", "now", "requests", "miss", "loads", "swapped out", "residency p50", "p95", "stays", "known"):
-        grid.add_column(
-            heading, justify="left" if heading in ("adapter", "now", "known") else "right", no_wrap=heading != "adapter"
-        )
-    ordered = rows.sort(["requests", "loads", "adapter"], descending=[True, True, False], nulls_last=True)
-    for row in ordered.head(most).iter_rows(named=True):
-        grid.add_row(
-            _name(row["adapter"]),
-            "in a slot" if row["resident"] else "–" if row["resident"] is None else "out",
-            _count(row["requests"]),
-            _percent(row["miss_ratio"]),
-            _count(row["loads"]),
-            _count(row["swaps"]),
-            quantile(row, "p50"),
-            quantile(row, "p95"),
-            _stays(row),
-            _known(row),
-        )
-    if rows.height > most:
-        grid.caption = f"and {rows.height - most} more adapters; --adapters {rows.height} lists them"
-    return grid
+def _label(row: dict[str, Any], *, cluster: bool) -> str:
+    return _name("/".join(filter(None, (row["cluster"] if cluster else None, row["pool"], row["role"], row["pod"]))))
+
+
+def _pod(row: dict[str, Any], labels: Mapping[tuple[str, str], str]) -> list[str]:
+    return [
+        labels[row["cluster"], row["pod"]],
+        _count(row["slots"]),
+        _ratio_of(row["active_adapters"], row["slots"]),
+        _number(row["swaps_per_second"], 3),
+        f"{_count(row['warm'])}+{_count(row['cold'])}",
+        quantile(row, "p50"),
+        quantile(row, "p95"),
+        _count(row["requests"]),
+        _percent(row["miss_ratio"]),
+        _share(row),
+        _percent(row["little_residual_ratio"]),
+        _count(row["lost"]),
+        _known(row),
+    ]
+
+
+def _adapter(row: dict[str, Any]) -> list[str]:
+    return [
+        _name(row["adapter"]),
+        "in a slot" if row["resident"] else "–" if row["resident"] is None else "out",
+        _count(row["requests"]),
+        _percent(row["miss_ratio"]),
+        _count(row["loads"]),
+        _count(row["swaps"]),
+        quantile(row, "p50"),
+        quantile(row, "p95"),
+        _stays(row),
+        _known(row),
+    ]
 
 
 def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
