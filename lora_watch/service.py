@@ -22,7 +22,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from lora_watch import jobs
 from lora_watch.config import LogSettings, Settings
-from lora_watch.errors import LoraWatchError
+from lora_watch.errors import LoraWatchError, StoreError
 from lora_watch.explore.queries import Past, overview
 from lora_watch.exporter import Exporter
 from lora_watch.model import SECOND, Window
@@ -33,6 +33,8 @@ from lora_watch.store.tables import Ledger, Store
 LOG = logging.getLogger("lora_watch")
 NEW_PROBLEMS_SHOWN = 10
 """Lines one source may write in one tick; the rest is a count. A thousand broken pods must not drown the log."""
+_STORE = "the store"
+"""Whose problems those of the tables are; no source can be called so."""
 _OUTCOMES = {EVENT_JOB_MISSED: "missed", EVENT_JOB_MAX_INSTANCES: "skipped", EVENT_JOB_ERROR: "crashed"}
 
 
@@ -109,12 +111,16 @@ class Service:
         settings = self._settings.derive
         end = self.now() - self.settle
         window = Window(end - _micros(settings.window.total_seconds()), end)
-        self.exporter.publish(overview(self._store, window, self._past))
+        try:
+            self.exporter.publish(overview(self._store, window, self._past))
+        except StoreError:
+            self.report(_STORE, set(self._layout.repair()))
+            raise
 
     def maintain(self) -> None:
         """Merge, sort and drop in the store."""
         done = self._layout.maintain(self.now())
-        self.report("maintain", set(done.problems))
+        self.report(_STORE, set(done.problems))
 
     def now(self) -> int:
         """The clock; a step back is said once and everything waits until it has caught up, since stored times never go back."""
@@ -216,8 +222,10 @@ class _Collector:
         try:
             self._ledger = self._ledger or service.store.ledger(self._source.table)
             done = jobs.collect(self._source, self._ledger, until=until, now=now)
-        except LoraWatchError:
+        except LoraWatchError as error:
             errors.inc()
+            if isinstance(error, StoreError):
+                self._ledger = None  # the next tick opens the table as it is then
             raise
         exporter.source_rows.labels(name).inc(done.rows)
         exporter.source_lost.labels(name).inc(done.lost)

@@ -60,8 +60,7 @@ class Overview:
 
 def newest(store: Store) -> int | None:
     """One µs past the newest row of any table, None where nothing is stored: where a window about "now" ends for what is held."""
-    latest = [store.scan(table).select(pl.col("at").max()).collect(engine="streaming").item() for table in TABLES]
-    known = [at for at in latest if at is not None]
+    known = [at for at in map(store.newest, TABLES) if at is not None]
     return max(known) + 1 if known else None
 
 
@@ -86,7 +85,7 @@ class Past:
             self._held, self._moment, self._read_anew = ADAPTER_EVENTS.empty(), moment - self._lookback, moment
         if self._moment < moment:
             for part in Window(self._moment, moment).split(CARRY_STEP):
-                new = self._store.scan(ADAPTER_EVENTS, part).collect(engine="streaming")
+                new = self._store.rows(ADAPTER_EVENTS, part)
                 self._held = carry(pl.concat([self._held, new]).lazy(), part.end).collect()
         self._moment = moment
         return self._held
@@ -96,9 +95,9 @@ def overview(store: Store, window: Window, past: Past) -> Overview:
     """Everything the exporter publishes and ``status`` shows, of one window."""
     begin = window.start - MINUTE  # a load's eviction may lie just before the window
     held = past.until(begin)
-    events = pl.concat([held, store.scan(ADAPTER_EVENTS, Window(begin, window.end)).collect(engine="streaming")]).lazy()
-    requests = store.scan(REQUESTS, Window(window.start, window.end + LONGEST_REQUEST)).collect(engine="streaming").lazy()
-    samples = store.scan(SAMPLES, window).filter(pl.col("metric").is_in(_SAMPLES)).collect(engine="streaming").lazy()
+    events = pl.concat([held, store.rows(ADAPTER_EVENTS, Window(begin, window.end))]).lazy()
+    requests = store.rows(REQUESTS, Window(window.start, window.end + LONGEST_REQUEST)).lazy()
+    samples = store.rows(SAMPLES, window, pl.col("metric").is_in(_SAMPLES)).lazy()
     up, sat = boots(events).collect().lazy(), stays(events).collect().lazy()
     asked, moved = request_lookups(requests, sat).collect().lazy(), moves(events).collect().lazy()
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
+from pathlib import Path
+from urllib.parse import unquote
 
 import polars as pl
 from deltalake import CommitProperties, DeltaTable, write_deltalake
@@ -45,7 +47,7 @@ class Layout:
 
     def maintain(self, now: int) -> Maintained:
         """One round over all tables at ``now`` (µs UTC). Trouble with one day or table is a problem, the rest goes on."""
-        done = Maintained()
+        done = Maintained(problems=self.repair())
         today = date.fromordinal(date(1970, 1, 1).toordinal() + now // DAY)
         for table in TABLES:
             for step in self._steps(table, today, done):
@@ -58,6 +60,37 @@ class Layout:
                 except StoreError as error:
                     done.problems.append(str(error))
         return done
+
+    def repair(self) -> list[str]:
+        """
+        Strike files from the tables that are gone or not as long as they were written, so that the rest can be read again.
+
+        One such file makes every reading fail. Its rows are lost: what was struck is said, table by table. A file of another
+        length stays on the disk, renamed to ``….damaged``.
+        """
+        problems = []
+        for table in TABLES:
+            path = self._store.root / table.name
+            try:
+                with translated(f"looking for the files of table {table.name} in {path}"):
+                    handle = DeltaTable(path)
+                    bad = _bad_files(handle, path)
+                    for name in bad:
+                        if (path / name).exists():
+                            (path / name).rename(path / f"{name}.damaged")
+                    if bad:
+                        handle.repair()
+            except FileNotFoundError:  # no table
+                continue
+            except StoreError as error:
+                problems.append(str(error))
+                continue
+            if bad:
+                problems.append(
+                    f"table {table.name} in {path}: {len(bad)} files with {sum(bad.values())} rows are gone or damaged; "
+                    "the rows are lost, the rest is read without them"
+                )
+        return problems
 
     def _steps(self, table: Table, today: date, done: Maintained) -> list[Callable[[], None]]:
         path = self._store.root / table.name
@@ -124,6 +157,17 @@ def _files_by_day(handle: DeltaTable) -> dict[date, frozenset[str]]:
     for path, day in actions.select("path", "partition.date").iter_rows():
         days.setdefault(day, set()).add(path)
     return {day: frozenset(paths) for day, paths in days.items()}
+
+
+def _bad_files(handle: DeltaTable, path: Path) -> dict[str, int]:
+    """Rows by file (its name within the table), of files that are not there or not of the length that the log says."""
+    bad = {}
+    actions = pl.DataFrame(handle.get_add_actions(flatten=True))
+    for name, size, rows in actions.select("path", "size_bytes", "num_records").iter_rows():
+        file = path / unquote(name)
+        if not file.is_file() or file.stat().st_size != size:
+            bad[unquote(name)] = rows or 0
+    return bad
 
 
 def _is_sorted(rows: pl.LazyFrame, order: list[str]) -> bool:

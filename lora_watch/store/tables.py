@@ -106,9 +106,19 @@ class Ledger:
         self._known: dict[str, int | None] = {}
 
     def refresh(self) -> Positions:
-        """The positions as they are now: step 1 of the rule."""
+        """
+        The positions as they are now: step 1 of the rule.
+
+        StoreError where the version that the handle knows is not there any more: somebody deleted or replaced the folder. What
+        such a handle wrote would be in no table, so take a new ledger.
+        """
         with translated(f"reading the log of table {self.table.name} in {self._path}"):
             self._handle.update_incremental()
+        if not _has_version(self._path, self._handle.version()):
+            raise StoreError(
+                f"table {self.table.name} in {self._path} is not the one that was opened: was the folder deleted or replaced? "
+                "The next tick opens what is there, or begins anew with what the logs of the agents still hold"
+            )
         self._settle(self._handle.version())
         return Positions(self._handle, self._known)
 
@@ -215,6 +225,20 @@ class Store:
             frame = frame.filter(pl.col("bucket").is_in(wanted) & named)
         return frame
 
+    def rows(self, table: Table, window: Window | None = None, where: pl.Expr | None = None) -> pl.DataFrame:
+        """The rows that ``scan`` finds, of them those ``where``, read now. StoreError where a file is gone or damaged."""
+        frame = self.scan(table, window)
+        return self._read(table, frame if where is None else frame.filter(where))
+
+    def newest(self, table: Table) -> int | None:
+        """``at`` of the newest row, None where there is none. StoreError where a file is gone or damaged."""
+        at: int | None = self._read(table, self.scan(table).select(pl.col("at").max())).item()
+        return at
+
+    def _read(self, table: Table, frame: pl.LazyFrame) -> pl.DataFrame:
+        with translated(f"reading table {table.name} in {self.root / table.name}"):
+            return frame.collect(engine="streaming")
+
 
 def _pods_by_cluster(pods: pl.DataFrame) -> dict[str, set[str]]:
     by_cluster: dict[str, set[str]] = {}
@@ -259,6 +283,12 @@ def _open_or_create(path: Path, table: Table) -> DeltaTable:
     return handle
 
 
+def _has_version(path: Path, version: int) -> bool:
+    """Is this version in the log of the table: its commit, or a checkpoint of it?"""
+    log = path / "_delta_log"
+    return any((log / f"{version:020d}.{ending}").exists() for ending in ("json", "checkpoint.parquet"))
+
+
 class translated:
     """Turns what the Delta library raises into our errors, naming what was being done."""
 
@@ -280,7 +310,8 @@ class translated:
             raise StoreFull(
                 f"{self._doing}: no space is left on the device; nothing was stored. Free some space, the next tick tries again"
             ) from error
-        if isinstance(error, (DeltaError, OSError, pl.exceptions.ComputeError)):
+        # a file that is shorter than its footer says makes the reader panic: then the file is bad, not we
+        if isinstance(error, (DeltaError, OSError, pl.exceptions.ComputeError, pl.exceptions.PanicException)):
             raise StoreError(f"{self._doing}: {text}") from error
 
 

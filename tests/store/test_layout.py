@@ -7,6 +7,7 @@ from builders import rows
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from lora_watch.errors import StoreError
 from lora_watch.model import DAY, HOUR
 from lora_watch.schema import ADAPTER_EVENTS, Batch
 from lora_watch.store.layout import FILES_BEFORE_MERGE, Layout
@@ -98,3 +99,34 @@ def test_a_broken_table_does_not_stop_the_others(tmp_path: Path):
     done = Layout(store, retention_days=180).maintain(NOW)
     assert len(done.sorted) == 1
     assert any("samples" in problem for problem in done.problems)
+
+
+def parquet(root: Path) -> list[Path]:
+    return sorted((root / "adapter_events").glob("date=*/*.parquet"))
+
+
+def test_a_file_that_is_gone_is_struck_and_said_and_the_rest_is_read(tmp_path: Path):
+    store = Store(tmp_path)
+    append(store, NOW + 1, stream="s1")
+    gone = parquet(tmp_path)[0]
+    append(store, NOW + 2, stream="s2")
+    gone.unlink()
+    with pytest.raises(StoreError, match="reading table adapter_events"):
+        store.rows(ADAPTER_EVENTS)
+    done = Layout(store, retention_days=180).maintain(NOW)
+    assert ["1 files with 1 rows are gone or damaged" in problem for problem in done.problems] == [True]
+    assert store.rows(ADAPTER_EVENTS)["stream"].to_list() == ["s2"]
+    assert Layout(store, retention_days=180).repair() == []
+
+
+def test_a_file_cut_by_a_power_failure_is_kept_aside_and_the_rest_is_read(tmp_path: Path):
+    store = Store(tmp_path)
+    append(store, NOW + 1, stream="s1")
+    cut = parquet(tmp_path)[0]
+    append(store, NOW + 2, stream="s2")
+    cut.write_bytes(b"")
+    with pytest.raises(StoreError, match="reading table adapter_events"):
+        store.newest(ADAPTER_EVENTS)
+    assert len(Layout(store, retention_days=180).repair()) == 1
+    assert store.rows(ADAPTER_EVENTS)["stream"].to_list() == ["s2"]
+    assert cut.with_name(f"{cut.name}.damaged").exists()

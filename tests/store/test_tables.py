@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -235,3 +236,16 @@ def test_a_full_disk_is_said_and_the_next_append_works(small_disk: Path):
     ledger.refresh()
     assert ledger.append(Batch(uses(2, 3), {STREAM: 3}), at=1).rows == 2
     assert stored(store) == [1, 2, 3]
+
+
+def test_a_ledger_whose_folder_was_deleted_says_so_and_a_new_one_begins_anew(tmp_path: Path):
+    store, old = Store(tmp_path), Store(tmp_path).ledger(ADAPTER_EVENTS)
+    old.append(Batch(uses(1), {STREAM: 1}), at=0)
+    old.append(Batch(uses(2), {STREAM: 2}), at=0)
+    shutil.rmtree(tmp_path / "adapter_events")
+    with pytest.raises(StoreError, match="deleted or replaced"):
+        old.refresh()
+    again = store.ledger(ADAPTER_EVENTS)
+    assert dict(again.refresh()) == {}
+    with pytest.raises(StoreError, match="deleted or replaced"):
+        old.refresh()
