@@ -17,6 +17,8 @@ from lora_watch.derive.groups import (
 )
 from lora_watch.model import Provenance, Window
 
+POD = [column for column in ENGINE if column != "engine"]
+
 
 def occupancy(
     stays: pl.LazyFrame,
@@ -33,8 +35,8 @@ def occupancy(
 
     Columns, after the group's:
 
-    * ``slots``: sum over engines of the slots of their newest boot in the window; null where one is not known
-      (``engines_without_slots`` counts them);
+    * ``slots``: sum over engines of the slots of their newest boot in the window, else of what their page says; null where one is
+      not known (``engines_without_slots`` counts them);
     * ``resident_adapters``: sum over engines of ``occupied slot-seconds ÷ observed seconds``; the mean number of adapters in
       slots while the engine was up;
     * ``occupancy_ratio``: ``resident_adapters ÷ slots``. At 1 in any warm pod: it says nothing about trouble;
@@ -87,15 +89,7 @@ def occupancy(
     active = wanted.group_by(keys).agg(
         active=pl.col("adapter").n_unique().cast(pl.Int64), active_provenance=pl.col("ranked").max()
     )
-    whole = pl.concat(
-        [
-            engines,
-            wanted.select(
-                *ENGINE, observed_seconds=pl.lit(None, pl.Float64), slots=pl.lit(None, pl.Int64), told=pl.lit(value=False)
-            ),
-        ],
-        how="diagonal",
-    ).unique(ENGINE, keep="first", maintain_order=True)
+    whole = _with_pages(pl.concat([engines, wanted.select(*ENGINE, told=pl.lit(value=False))], how="diagonal"), samples, window)
     groups = whole.group_by(engine_keys).agg(
         engines=pl.len().cast(pl.Int64),
         observed_seconds=pl.col("observed_seconds").sum(),
@@ -132,6 +126,38 @@ def occupancy(
     )
 
 
+def _with_pages(engines: pl.LazyFrame, samples: pl.LazyFrame | None, window: Window) -> pl.LazyFrame:
+    """
+    One row per engine, with the slots its page says where no boot told, and the engines that only a page knows.
+
+    A page whose gauge names no engine (one page for several) is about every engine of its pod; alone, it stands for one.
+    """
+    once = engines.unique(ENGINE, keep="first", maintain_order=True)
+    if samples is None:
+        return once
+    metric, inside = pl.col("metric"), pl.col("at").is_between(window.start, window.end, closed="left")
+    slots = metric.is_in([names.SAMPLE_MAX_LORA, names.MAX_GPU_ADAPTERS])
+    looked = metric == names.SAMPLE_IN_FLIGHT
+    pages = (
+        samples.filter(inside & (slots | looked) & pl.col("value").is_finite())
+        .group_by(ENGINE)
+        .agg(
+            page_slots=pl.col("value").filter(slots).sort_by(pl.col("at").filter(slots)).last().cast(pl.Int64), told=looked.any()
+        )
+        .with_columns(provenance=pl.lit(str(Provenance.ACTIVITY)))
+    )
+    named, shared = pages.filter(pl.col("engine").is_not_null()), pages.filter(pl.col("engine").is_null())
+    known = pl.concat([once, named.drop("page_slots")], how="diagonal").unique(ENGINE, keep="first", maintain_order=True)
+    alone = shared.join(known.select(POD), on=POD, how="anti", nulls_equal=True)
+    return (
+        pl.concat([known, alone.drop("page_slots")], how="diagonal")
+        .join(named.select(*ENGINE, "page_slots"), on=ENGINE, how="left", nulls_equal=True)
+        .join(shared.select(*POD, shared_slots="page_slots"), on=POD, how="left", nulls_equal=True)
+        .with_columns(slots=pl.coalesce("slots", "page_slots", "shared_slots"))
+        .drop("page_slots", "shared_slots")
+    )
+
+
 def _active(
     running: pl.LazyFrame,
     window: Window,
@@ -165,8 +191,9 @@ def _active(
         in_window = pl.col("at").is_between(window.start, window.end, closed="left")
         scraped = samples.filter(named & in_window & (pl.col("metric") == names.SAMPLE_IN_FLIGHT) & (pl.col("value") > 0))
         worse = pl.max_horizontal(ranked_provenance(), pl.lit(str(Provenance.ACTIVITY), dtype=PROVENANCE))
-        unheard = scraped.select(*GROUPS, ranked=worse).join(
-            rows.select(ENGINE).unique(), on=ENGINE, how="anti", nulls_equal=True
-        )
-        rows = pl.concat([rows, unheard])
+        heard = rows.select(ENGINE).unique()
+        unheard = scraped.select(*GROUPS, ranked=worse).join(heard, on=ENGINE, how="anti", nulls_equal=True)
+        nobody = pl.col("engine").is_null()  # the stock gauge of a pod with several engines is about all of them
+        whole_pods = unheard.filter(nobody).join(heard.select(POD).unique(), on=POD, how="anti", nulls_equal=True)
+        rows = pl.concat([rows, unheard.filter(~nobody), whole_pods])
     return rows

@@ -108,3 +108,30 @@ def test_slot_seconds_add_up_over_windows():
     frame = events("a:0-50 b:10- c:-70", start_at=0)
     halves = [told(frame, window)["occupied_slot_seconds"].sum() for window in HUNDRED.split(37 * SECOND)]
     assert sum(halves) == pytest.approx(told(frame)["occupied_slot_seconds"].sum())
+
+
+def test_a_gauge_that_names_no_engine_is_not_an_engine_beside_the_one_that_told():
+    frame = use((10, "use", "a"))
+    row = told(frame, events=frame, samples=in_flight("z", 50, engine=None)).row(0, named=True)
+    assert (row["slots"], row["engines"], row["active_adapters"], row["provenance"]) == (4, 1, 1, "observed")
+
+
+def test_a_gauge_that_names_no_engine_counts_where_nobody_told():
+    row = told(events(""), samples=in_flight("z", 50, engine=None)).row(0, named=True)
+    assert (row["slots"], row["active_adapters"], row["provenance"]) == (None, 1, "activity")
+
+
+@pytest.mark.parametrize("engine", ["0", None])
+def test_slots_that_no_boot_told_are_those_the_page_says(engine: str | None):
+    said = in_flight("z", 40, engine=engine).with_columns(
+        metric=pl.lit(names.SAMPLE_MAX_LORA), value=pl.lit(2.0), series=pl.lit("m")
+    )
+    row = told(events(""), samples=pl.concat([in_flight("z", 50, engine=engine), said])).row(0, named=True)
+    assert (row["slots"], row["active_adapters"], row["active_per_slot_ratio"]) == (2, 1, 0.5)
+
+
+def test_a_page_on_which_nobody_was_in_flight_is_a_pod_with_no_active_adapter():
+    nobody = in_flight("z", 50, value=0).with_columns(adapter=pl.lit(None, pl.String))
+    said = nobody.with_columns(metric=pl.lit(names.SAMPLE_MAX_LORA), value=pl.lit(2.0), series=pl.lit("m"))
+    row = told(events(""), samples=pl.concat([nobody, said])).row(0, named=True)
+    assert (row["slots"], row["active_adapters"], row["resident_adapters"], row["provenance"]) == (2, 0, None, "activity")
