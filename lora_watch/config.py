@@ -143,6 +143,43 @@ class TargetFileSettings(Part):
     credentials: str | None = Field(None, description="name of an entry of `credentials`")
 
 
+class RouterSettings(Part):
+    """One replica of llm-d's Endpoint Picker (EPP)."""
+
+    pod: str | None = Field(None, description="its name; host and port of its address where absent", min_length=1)
+    pool: str = Field("", description="the InferencePool it routes for; the one it names itself where absent")
+    metrics: str = Field(description="address of its page, such as `http://10.0.0.9:9090/metrics`")
+    credentials: str | None = Field(None, description="name of an entry of `credentials`; it asks for a bearer token by default")
+
+
+class GpuExporterSettings(Part):
+    """One dcgm-exporter: one host's GPUs."""
+
+    pod: str | None = Field(None, description="its name; host and port of its address where absent", min_length=1)
+    metrics: str = Field(description="address of its page, such as `http://10.0.0.7:9400/metrics`")
+    credentials: str | None = Field(None, description="name of an entry of `credentials`")
+
+
+class GpuPodSettings(Part):
+    """Which pod a GPU works for, where the exporter's labels do not say it."""
+
+    host: str = Field(description="the exporter's label `Hostname`")
+    gpu: str = Field(description="its label `gpu`", coerce_numbers_to_str=True)
+    instance: str = Field(
+        "", description="its label `GPU_I_ID`; absent: every MIG instance of the GPU", coerce_numbers_to_str=True
+    )
+    pod: str = Field(description="the pod", min_length=1)
+    pool: str = Field("", description="its pool")
+    role: str = Field("", description="its role")
+
+
+class GpuSettings(Part):
+    """What dcgm-exporter says of the GPUs."""
+
+    exporters: tuple[GpuExporterSettings, ...] = Field((), description="exporters read directly")
+    pods: tuple[GpuPodSettings, ...] = Field((), description="whose a GPU is; beats the exporter's own labels")
+
+
 class EventLogSettings(Part):
     """Event logs read from a folder on this machine instead of over HTTP."""
 
@@ -163,6 +200,9 @@ class PrometheusSettings(Part):
     cluster_label: str = Field("cluster", description="label that names the cluster; `cluster` of this file where it is absent")
     pool_label: str = Field("pool", description="label that names the pool")
     role_label: str = Field("role", description="label that names the role")
+    systems: tuple[Literal["vllm", "router", "gpu"], ...] = Field(
+        ("vllm",), description="what to read of it: any of `vllm`, `router` (llm-d's EPP), `gpu` (dcgm-exporter)", min_length=1
+    )
     pod_label: str = Field("pod", description="label that names the pod; `instance` where it is absent")
     lag: Duration = Field(timedelta(minutes=1), description="read again this far back each time, for samples that come late")
     history: Duration = Field(timedelta(hours=1), description="how far back to begin in an empty store")
@@ -216,7 +256,19 @@ class LogSettings(Part):
 
 
 RESERVED = frozenset(
-    {"pods", "agents-events", "agents-requests", "agents-status", "files-events", "files-requests", "clock", "derive", "maintain"}
+    {
+        "pods",
+        "agents-events",
+        "agents-requests",
+        "agents-status",
+        "files-events",
+        "files-requests",
+        "routers",
+        "gpus",
+        "clock",
+        "derive",
+        "maintain",
+    }
 )
 """What sources and jobs of our own are called: a Prometheus server of that name would be taken for one of them."""
 
@@ -228,6 +280,9 @@ class Settings(Part):
     targets: tuple[TargetSettings, ...] = Field((), description="the engine replicas, one by one")
     target_files: tuple[TargetFileSettings, ...] = Field((), description="or in files")
     event_logs: tuple[EventLogSettings, ...] = Field((), description="event logs on this machine")
+    routers: tuple[RouterSettings, ...] = Field((), description="the replicas of the router, one by one")
+    base_models: tuple[str, ...] = Field((), description="served names that are base models, no adapters")
+    gpus: GpuSettings = Field(GpuSettings(), description=GpuSettings.__doc__)
     prometheus: tuple[PrometheusSettings, ...] = Field((), description="Prometheus servers to read from")
     credentials: Mapping[str, CredentialSettings] = Field(
         default_factory=dict, description="by name, for use in the sections above"
@@ -240,15 +295,24 @@ class Settings(Part):
 
     @model_validator(mode="after")
     def _names_resolve(self) -> "Settings":
-        for kind in ("targets", "target_files", "prometheus"):
-            for i, entry in enumerate(getattr(self, kind)):
+        named = {kind: getattr(self, kind) for kind in ("targets", "target_files", "prometheus", "routers")}
+        for kind, entries in {**named, "gpus.exporters": self.gpus.exporters}.items():
+            for i, entry in enumerate(entries):
                 if entry.credentials is not None and entry.credentials not in self.credentials:
                     known = ", ".join(self.credentials) or "none are defined"
                     raise ValueError(f"{kind}[{i}].credentials names {entry.credentials!r}, which `credentials` lacks ({known})")
-        if taken := sorted(RESERVED & {server.name for server in self.prometheus}):
+        sources = [
+            server.name if system == "vllm" else f"{server.name}-{system}"
+            for server in self.prometheus
+            for system in server.systems
+        ]
+        if taken := sorted(RESERVED & {*sources, *(server.name for server in self.prometheus)}):
             raise ValueError(f"prometheus name {taken[0]!r} is one of our own sources' and jobs'; choose another")
         for what, names in (
             ("prometheus name", [p.name for p in self.prometheus]),
+            ("source of a Prometheus", sources),
+            ("GPU", [f"{gpu.gpu} of host {gpu.host} {gpu.instance}".strip() for gpu in self.gpus.pods]),
+            ("router", [router.pod for router in self.routers if router.pod is not None]),
             ("pod", [t.pod for t in self.targets if t.pod is not None]),
         ):
             if repeated := sorted({name for name in names if names.count(name) > 1}):
@@ -382,6 +446,17 @@ targets:                                  # engine replicas, one by one
 # prometheus:                             # or a Prometheus that already scrapes them
 #   - url: http://prometheus:9090
 #     selector: namespace="llm"
+
+# routers:                                # llm-d's Endpoint Picker: who was sent where
+#   - pod: epp-0
+#     pool: chat
+#     metrics: http://epp:9090/metrics
+
+# gpus:                                   # dcgm-exporter: how busy the GPUs were
+#   exporters:
+#     - metrics: http://node-1:9400/metrics
+#   pods:
+#     - {host: node-1, gpu: 0, pod: vllm-0}
 
 # credentials:
 #   cluster-token:

@@ -34,6 +34,67 @@ CACHE_ADAPTERS = "vllm:lora_cache_num_adapters"
 CACHE_HITS = "vllm:lora_cache_hits_total"
 CACHE_LOOKUPS = "vllm:lora_cache_lookups_total"
 
+# --- read: the router (llm-d's Endpoint Picker); a tuple is one metric's names, newest first, the first is stored ------------
+# llm_d_router_epp_* stood in development images only; inference_* are the names of GAIE 0.x … 1.5, still exported beside the new
+# ones: twins of the same count.
+EPP_REQUESTS = (
+    "llm_d_epp_request_total",
+    "llm_d_router_epp_request_total",
+    "inference_objective_request_total",
+    "inference_model_request_total",
+)
+EPP_ERRORS = (
+    "llm_d_epp_request_error_total",
+    "llm_d_router_epp_request_error_total",
+    "inference_objective_request_error_total",
+    "inference_model_request_error_total",
+)
+EPP_RUNNING = (
+    "llm_d_epp_request_running",
+    "llm_d_router_epp_request_running",
+    "inference_objective_running_requests",
+    "inference_model_running_requests",
+)
+EPP_QUEUE = (
+    "llm_d_epp_flow_control_queue_size",
+    "llm_d_router_epp_flow_control_queue_size",
+    "inference_extension_flow_control_queue_size",
+)
+EPP_ATTEMPTS = (
+    "llm_d_epp_scheduler_attempts_total",
+    "llm_d_router_epp_scheduler_attempts_total",
+    "inference_extension_scheduler_attempts_total",
+)
+EPP_POD_QUEUE = (
+    "llm_d_epp_per_endpoint_queue_size",
+    "llm_d_router_epp_per_endpoint_queue_size",
+    "inference_pool_per_pod_queue_size",
+)
+EPP_POD_IN_FLIGHT = ("llm_d_epp_inflight_requests",)
+EPP_READY = ("llm_d_epp_ready_endpoints", "llm_d_router_epp_ready_endpoints", "inference_pool_ready_pods")
+EPP_POOL_QUEUE = (
+    "llm_d_epp_average_queue_size",
+    "llm_d_router_epp_average_queue_size",
+    "inference_pool_average_queue_size",
+)
+EPP_POOL_RUNNING = (
+    "llm_d_epp_average_running_requests",
+    "llm_d_router_epp_average_running_requests",
+    "inference_pool_average_running_requests",
+)
+EPP_POOL_KV_CACHE = (
+    "llm_d_epp_average_kv_cache_utilization",
+    "llm_d_router_epp_average_kv_cache_utilization",
+    "inference_pool_average_kv_cache_utilization",
+)
+
+# --- read: dcgm-exporter --------------------------------------------------------------------------------------------------------
+GPU_ENGINE_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"  # 0 … 1: the compute engine was busy, whatever with
+GPU_SM_ACTIVE = "DCGM_FI_PROF_SM_ACTIVE"  # 0 … 1; off unless asked for
+GPU_TENSOR_ACTIVE = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"  # 0 … 1; low in decode by nature
+GPU_DRAM_ACTIVE = "DCGM_FI_PROF_DRAM_ACTIVE"  # 0 … 1
+GPU_UTIL = "DCGM_FI_DEV_GPU_UTIL"  # percent: any kernel ran at all; what dashboards show
+
 # --- written: the agent's sidecar ----------------------------------------------------------------------------------------------
 AGENT_LOADS = "lora_watch_agent_loads_total"  # tier, from_tier, reason
 AGENT_FAILED_LOADS = "lora_watch_agent_failed_loads_total"  # tier, from_tier, reason

@@ -1,15 +1,18 @@
 """Which sources a configuration asks for: the one place that turns settings into targets, credentials and sources."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from lora_watch.config import CredentialSettings, Settings
+from lora_watch.config import CredentialSettings, GpuExporterSettings, PrometheusSettings, RouterSettings, Settings
 from lora_watch.model import SECOND, PodId
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
 from lora_watch.sources.agent import AgentEvents, AgentRequests, AgentStatus, Doors
 from lora_watch.sources.agent_files import AgentLogFiles, LogFolder
 from lora_watch.sources.base import Source
+from lora_watch.sources.dcgm import Dcgm
+from lora_watch.sources.epp import Epp
 from lora_watch.sources.http import NO_CREDENTIALS, Credentials
+from lora_watch.sources.placed import PlacedPages, PlacedSamples, System
 from lora_watch.sources.prometheus import PodLabels, Prometheus, PrometheusSamples, Reading
 from lora_watch.sources.scrape import PodMetrics
 from lora_watch.sources.targets import Target, TargetFiles, Targets
@@ -19,11 +22,10 @@ def sources_of(settings: Settings, clock: Callable[[], int]) -> tuple[Source, ..
     """
     Every source the settings name, in the order they should first be read; empty where they name nothing. ``clock`` gives µs UTC.
 
-    Their names are ``pods``, ``agents-events``, ``agents-requests``, ``agents-status``, ``files-events``, ``files-requests`` and
-    the names of the Prometheus servers.
+    Their names are ``pods``, ``agents-events``, ``agents-requests``, ``agents-status``, ``files-events``, ``files-requests``,
+    ``routers``, ``gpus`` and the names of the Prometheus servers, with ``-router`` and ``-gpu`` for what else is read of them.
     """
     collect = settings.collect
-    timeout = (collect.connect_timeout.total_seconds(), collect.read_timeout.total_seconds())
     interval = _micros(collect.interval)
     sources: list[Source] = []
     if settings.targets or settings.target_files:
@@ -41,6 +43,12 @@ def sources_of(settings: Settings, clock: Callable[[], int]) -> tuple[Source, ..
             AgentLogFiles(name, table, folders, records_per_stream=collect.events_per_tick)
             for name, table in (("files-events", ADAPTER_EVENTS), ("files-requests", REQUESTS))
         ]
+    for name, system, found in (
+        ("routers", epp_of(settings), settings.routers),
+        ("gpus", dcgm_of(settings), settings.gpus.exporters),
+    ):
+        if found:
+            sources.append(_pages(settings, name, system, found))
     for server in settings.prometheus:
         labels = PodLabels(
             pod=(server.pod_label, "instance"),
@@ -50,9 +58,64 @@ def sources_of(settings: Settings, clock: Callable[[], int]) -> tuple[Source, ..
             default_cluster=settings.cluster,
         )
         reading = Reading(history=_micros(server.history), lag=_micros(server.lag), settle=0)
-        door = Prometheus(server.url, credentials_of(settings, server.credentials), timeout=(timeout[0], 6 * timeout[1]))
-        sources.append(PrometheusSamples(server.name, door, matchers=server.selector, pod_labels=labels, reading=reading))
+        sources += prometheus_sources(settings, server, server.name, labels, reading)
     return tuple(sources)
+
+
+def prometheus_sources(
+    settings: Settings, server: PrometheusSettings, name: str, labels: PodLabels, reading: Reading
+) -> list[Source]:
+    """One source for each system read of a server; ``name`` is theirs and their streams'."""
+    collect = settings.collect
+    timeout = (collect.connect_timeout.total_seconds(), 6 * collect.read_timeout.total_seconds())
+    placed: dict[str, System] = {"router": epp_of(settings), "gpu": dcgm_of(settings)}
+    made: list[Source] = []
+    for kind in dict.fromkeys(server.systems):
+        door = Prometheus(server.url, credentials_of(settings, server.credentials), timeout=timeout)
+        if kind == "vllm":
+            made.append(PrometheusSamples(name, door, matchers=server.selector, pod_labels=labels, reading=reading))
+        else:
+            made.append(
+                PlacedSamples(f"{name}-{kind}", door, placed[kind], matchers=server.selector, pod_labels=labels, reading=reading)
+            )
+    return made
+
+
+def epp_of(settings: Settings) -> Epp:
+    """The router, with the names that are no adapters."""
+    return Epp(settings.base_models)
+
+
+def dcgm_of(settings: Settings) -> Dcgm:
+    """The GPU exporter, with the GPUs whose pod the settings name."""
+    return Dcgm(
+        {(gpu.host, gpu.gpu, gpu.instance): PodId(settings.cluster, gpu.pod, gpu.pool, gpu.role) for gpu in settings.gpus.pods}
+    )
+
+
+def _pages(settings: Settings, name: str, system: System, found: Sequence[RouterSettings | GpuExporterSettings]) -> PlacedPages:
+    """The pages of exporters that are no engines."""
+    collect = settings.collect
+    targets = [
+        Target(
+            cluster=settings.cluster,
+            pod=one.pod or _host(one.metrics),
+            pool=one.pool if isinstance(one, RouterSettings) else "",
+            metrics_url=one.metrics,
+            credentials=credentials_of(settings, one.credentials),
+        )
+        for one in found
+    ]
+    return PlacedPages(
+        name,
+        Targets(targets),
+        system,
+        _micros(collect.interval),
+        threads=collect.threads,
+        timeout=(collect.connect_timeout.total_seconds(), collect.read_timeout.total_seconds()),
+        deadline_seconds=collect.deadline.total_seconds(),
+        max_bytes=collect.page_bytes,
+    )
 
 
 def doors_of(settings: Settings) -> Doors:

@@ -1,8 +1,10 @@
 """What every source promises, run over all of them: a new source is covered by being listed here."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import parse_qs
 
 import pytest
 from sources.conftest import DATA, Reply
@@ -13,6 +15,9 @@ from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
 from lora_watch.sources.agent import AgentEvents, AgentRequests, AgentStatus
 from lora_watch.sources.agent_files import AgentLogFiles, LogFolder
 from lora_watch.sources.base import Source, parse_stream
+from lora_watch.sources.dcgm import Dcgm
+from lora_watch.sources.epp import Epp
+from lora_watch.sources.placed import PlacedPages, PlacedSamples
 from lora_watch.sources.prometheus import Prometheus, PrometheusSamples, Reading
 from lora_watch.sources.scrape import PodMetrics
 from lora_watch.sources.targets import Target, Targets
@@ -28,8 +33,15 @@ def system(request) -> Reply:
     """A pod, its sidecar and a Prometheus in one server."""
     if request.path == "/metrics":
         return Reply((DATA / "vllm-0.32.0-two-in-flight.prom").read_bytes())
+    if request.path == "/epp/metrics":
+        return Reply((DATA / "epp-old-names.prom").read_bytes())
+    if request.path == "/dcgm/metrics":
+        return Reply(b'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a",Hostname="n",pod="pod-0"} 94\n')
     if request.path == "/api/v1/query":
-        series = {"metric": {"pod": "pod-0", "max_lora": "2"}, "values": [[NOW / SECOND - 10, str(NOW / SECOND - 11)]]}
+        series = {
+            "metric": {"__name__": asked(request), "pod": "pod-0", "max_lora": "2"},
+            "values": [[NOW / SECOND - 10, str(NOW / SECOND - 11)]],
+        }
         return Reply(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}).encode())
     if "boot" not in request.query:
         return Reply(json.dumps({"now": NOW, "boots": [{"boot": "b", "role": "api", "last_seq": 4}]}).encode())
@@ -38,11 +50,16 @@ def system(request) -> Reply:
     return Reply("".join(lines).encode(), headers={"X-Lora-Watch-Last-Seq": "4"})
 
 
+def asked(request) -> str:
+    """The first name that a query asks for."""
+    return re.search(r'__name__=~?"([^"|]+)', parse_qs(request.body.decode())["query"][0])[1]
+
+
 def nothing(request) -> Reply:
     """The same, with nothing to tell."""
     if request.path == "/api/v1/query":
         return Reply(b'{"status":"success","data":{"resultType":"matrix","result":[]}}')
-    return Reply(b"\n" if request.path == "/metrics" else b'{"now": 1, "boots": []}')
+    return Reply(b"\n" if request.path.endswith("/metrics") else b'{"now": 1, "boots": []}')
 
 
 @dataclass(frozen=True)
@@ -57,8 +74,11 @@ def targets(url: str) -> Targets:
     return Targets([Target("c", "pod-0", metrics_url=f"{url}/metrics", agent_url=url)])
 
 
+MINUTE = Reading(history=60 * SECOND)
+
+
 def prometheus(url: str, folder: object) -> Source:
-    return PrometheusSamples("p", Prometheus(url, retries=0), reading=Reading(history=60 * SECOND))
+    return PrometheusSamples("p", Prometheus(url, retries=0), reading=MINUTE)
 
 
 def files(table) -> Callable[[str, object], Source]:
@@ -71,10 +91,13 @@ MEMBERS = [
     Member("agent requests", lambda url, folder: AgentRequests("r", targets(url))),
     Member("agent status", lambda url, folder: AgentStatus("t", targets(url), lambda: NOW)),
     Member("prometheus", prometheus),
+    Member("router", lambda url, folder: PlacedPages("o", targets(f"{url}/epp"), Epp())),
+    Member("router in prometheus", lambda url, folder: PlacedSamples("q", Prometheus(url, retries=0), Epp(), reading=MINUTE)),
+    Member("gpu", lambda url, folder: PlacedPages("g", targets(f"{url}/dcgm"), Dcgm())),
     Member("event files", files(ADAPTER_EVENTS)),
     Member("request files", files(REQUESTS)),
 ]
-TELLS_UP = {"scrape", "agent status"}
+TELLS_UP = {"scrape", "agent status", "router", "gpu"}
 """Sources that leave a row for each pod they could not read, and so never fail as a whole."""
 every = pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.name)
 

@@ -1,0 +1,90 @@
+"""GPUs and the pods they work for."""
+
+import json
+
+import pytest
+from sources.conftest import Reply
+
+from lora_watch import names
+from lora_watch.model import SECOND, PodId
+from lora_watch.sources.dcgm import Dcgm
+from lora_watch.sources.placed import Place, PlacedPages, PlacedSamples
+from lora_watch.sources.prometheus import Prometheus, Reading
+from lora_watch.sources.targets import Target, Targets
+
+NOW = 1_796_026_840 * SECOND
+EXPORTER = PodId("c", "dcgm-exporter-x7")
+
+
+def read(serve, page: bytes, system: Dcgm | None = None):
+    targets = Targets([Target("c", "dcgm-exporter-x7", metrics_url=serve(Reply(page)).url)])
+    return PlacedPages("gpus", targets, system or Dcgm()).read({}, NOW)
+
+
+def test_each_gpu_is_the_pod_that_holds_it(serve, data):
+    rows = read(serve, data("dcgm-mixed.prom")).rows
+    assert rows.filter(metric=names.GPU_UTIL).select("pod", "value").rows() == [("vllm-0", 94.0)]
+    assert rows.filter(metric=names.GPU_DRAM_ACTIVE)["value"].to_list() == [0.31]
+    assert set(rows.filter(pod="vllm-0")["provenance"]) == {"observed"}
+
+
+def test_a_gpu_without_a_pod_is_said_by_name_and_once(serve, data):
+    (problem,) = read(serve, data("dcgm-mixed.prom")).problems
+    assert problem.startswith("gpu 'dcgm-exporter-x7': GPU '1' of host 'node-1' belongs to no pod: no container holds it")
+
+
+def test_a_configured_pod_takes_a_gpu_without_one(serve, data):
+    batch = read(serve, data("dcgm-mixed.prom"), Dcgm({("node-1", "1", ""): PodId("c", "vllm-9", "chat")}))
+    assert batch.problems == ()
+    assert set(batch.rows.filter(pod="vllm-9")["pool"]) == {"chat"}
+
+
+def test_a_configured_pod_beats_the_labels():
+    system = Dcgm({("node-1", "0", ""): PodId("c", "mine")})
+    place = system.place(names.GPU_UTIL, {"Hostname": "node-1", "gpu": "0", "pod": "theirs"}, EXPORTER)
+    assert isinstance(place, Place)
+    assert place.pod.pod == "mine"
+
+
+def test_mig_instances_are_gpus_of_their_own(serve, data):
+    rows = read(serve, data("dcgm-mixed.prom")).rows.filter(metric=names.GPU_ENGINE_ACTIVE).sort("pod")
+    assert rows.select("pod", "value").rows() == [("vllm-0", 0.91), ("vllm-1", 0.5), ("vllm-2", 0.25)]
+    assert json.loads(rows["labels"][1])["GPU_I_ID"] == "1"
+
+
+def test_a_configured_instance_beats_its_whole_gpu():
+    system = Dcgm({("n", "2", ""): PodId("c", "whole"), ("n", "2", "1"): PodId("c", "part")})
+    pods = [system.place("m", {"hostname": "n", "gpu": "2", "GPU_I_ID": one}, EXPORTER).pod.pod for one in ("1", "2")]
+    assert pods == ["part", "whole"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "pod"),
+    [
+        ({"exported_pod": "vllm-0", "pod": "dcgm-exporter-x7"}, "vllm-0"),
+        ({"pod": "vllm-0"}, "vllm-0"),
+        ({"pod": "dcgm-exporter-x7"}, None),
+        ({"exported_pod": "", "pod": "nvidia-dcgm-exporter-q"}, None),
+        ({}, None),
+    ],
+)
+def test_the_exporters_own_pod_holds_no_gpu(labels, pod):
+    place = Dcgm().place(names.GPU_UTIL, {"gpu": "0", "Hostname": "n", **labels}, EXPORTER)
+    assert (place.pod.pod if isinstance(place, Place) else None) == pod
+
+
+def test_prometheus_and_page_tell_the_same_series(serve, data):
+    labels = {"gpu": "0", "UUID": "GPU-aa", "device": "nvidia0", "modelName": "NVIDIA H100", "Hostname": "node-1"}
+    scraped = {"__name__": names.GPU_UTIL, **labels, "exported_pod": "vllm-0", "pod": "dcgm-exporter-x7", "cluster": "c"}
+    result = [{"metric": {**scraped, "instance": "10.0.0.7:9400"}, "values": [[NOW / SECOND - 30, "94"]]}]
+    body = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+
+    def answer(request):
+        here = names.GPU_UTIL.encode() in request.body
+        return Reply(json.dumps(body if here else {**body, "data": {"resultType": "matrix", "result": []}}).encode())
+
+    door = Prometheus(serve(answer).url, retries=0)
+    asked = PlacedSamples("p-gpu", door, Dcgm(), reading=Reading(history=60 * SECOND, settle=0)).read({}, NOW)
+    page = read(serve, data("dcgm-mixed.prom")).rows.filter(metric=names.GPU_UTIL)
+    assert asked.rows["series"].to_list() == page["series"].to_list()
+    assert asked.problems == ()
