@@ -53,9 +53,9 @@ class Process:
             self._process.send_signal(signal.SIGKILL)
         self._close()
 
-    def stop(self, wait: float = 30.0) -> int:
-        """SIGTERM; the exit code."""
-        self._process.send_signal(signal.SIGTERM)
+    def stop(self, number: signal.Signals = signal.SIGTERM, wait: float = 30.0) -> int:
+        """A signal that asks it to end; the exit code."""
+        self._process.send_signal(number)
         try:
             return self._process.wait(wait)
         finally:

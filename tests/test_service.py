@@ -1,8 +1,5 @@
 import logging
-import shutil
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from builders import rows
+from processes import Process
 
 from lora_watch.config import RESERVED, LogSettings, Settings, parse
 from lora_watch.errors import LoraWatchError, SourceUnavailable
@@ -189,35 +187,8 @@ def test_no_prometheus_can_take_the_name_of_a_source_of_our_own(tmp_path: Path):
 def test_serve_answers_and_ends_in_good_order(tmp_path: Path, number: signal.Signals):
     config = tmp_path / "lora-watch.yaml"
     config.write_text("event_logs: [{folder: ., pod: p}]\nexporter: {port: 0}\n")
-    command = [sys.executable, "-m", "lora_watch.cli", "serve", "--config", str(config)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    address = process.stdout.readline().split()[1]
-    with urllib.request.urlopen(address, timeout=10) as answer:
-        assert answer.status == 200
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 0
-    assert errors.splitlines()[-1].endswith("stopped")
-
-
-def test_a_store_deleted_while_running_is_said_and_begun_anew(tmp_path: Path, lines):
-    service = Service(settings(tmp_path), [FakeSource("agents-events", batch(1), batch(2))], clock=Clock())
-    service.tick()
-    shutil.rmtree(tmp_path / "data")
-    service.tick()
-    assert any("was the folder deleted or replaced?" in line for line in lines())
-    service.tick()
-    assert service.store.rows(ADAPTER_EVENTS)["seq"].to_list() == [2]
-
-
-def test_a_lost_file_of_the_store_costs_one_round_and_is_said(tmp_path: Path, lines):
-    service = Service(settings(tmp_path), [FakeSource("agents-events", batch(1), batch(2))], clock=Clock())
-    service.tick()
-    next((tmp_path / "data").glob("adapter_events/date=*/*.parquet")).unlink()
-    service.tick()
-    assert [line for line in lines() if "gone or damaged" in line] != []
-    assert value(service, "lora_watch_job_runs_total", {"job": "derive", "outcome": "failed"}) == 1
-    service.tick()
-    assert value(service, "lora_watch_job_runs_total", {"job": "derive", "outcome": "succeeded"}) == 2
-    assert value(service, "lora_watch_job_runs_total", {"job": "derive", "outcome": "crashed"}) is None
+    with Process("lora_watch.cli", "serve", "--config", str(config), word="metrics", log=tmp_path / "stderr") as process:
+        with urllib.request.urlopen(process.address, timeout=10) as answer:
+            assert answer.status == 200
+        assert process.stop(number) == 0
+    assert (tmp_path / "stderr").read_text().splitlines()[-1].endswith("stopped")
