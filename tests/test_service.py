@@ -1,4 +1,5 @@
 import logging
+import shutil
 import signal
 import urllib.request
 from collections.abc import Mapping
@@ -192,3 +193,25 @@ def test_serve_answers_and_ends_in_good_order(tmp_path: Path, number: signal.Sig
             assert answer.status == 200
         assert process.stop(number) == 0
     assert (tmp_path / "stderr").read_text().splitlines()[-1].endswith("stopped")
+
+
+def test_a_store_deleted_while_running_is_said_and_begun_anew(tmp_path: Path, lines):
+    service = Service(settings(tmp_path), [FakeSource("agents-events", batch(1), batch(2))], clock=Clock())
+    service.tick()
+    shutil.rmtree(tmp_path / "data")
+    service.tick()
+    assert any("was the folder deleted or replaced?" in line for line in lines())
+    service.tick()
+    assert service.store.rows(ADAPTER_EVENTS)["seq"].to_list() == [2]
+
+
+def test_a_lost_file_of_the_store_costs_one_round_and_is_said(tmp_path: Path, lines):
+    service = Service(settings(tmp_path), [FakeSource("agents-events", batch(1), batch(2))], clock=Clock())
+    service.tick()
+    next((tmp_path / "data").glob("adapter_events/date=*/*.parquet")).unlink()
+    service.tick()
+    assert [line for line in lines() if "gone or damaged" in line] != []
+    assert value(service, "lora_watch_job_runs_total", {"job": "derive", "outcome": "failed"}) == 1
+    service.tick()
+    assert value(service, "lora_watch_job_runs_total", {"job": "derive", "outcome": "succeeded"}) == 2
+    assert value(service, "lora_watch_job_runs_total", {"job": "derive", "outcome": "crashed"}) is None
