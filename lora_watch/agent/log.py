@@ -22,6 +22,7 @@ ANSWER_BYTES = 16 << 20
 SCAN_BYTES = 64 << 20
 """So does one whose filter passes over more than this."""
 
+_ROLES = {WORKER: "worker", API: "api", WORKER | API: "both"}
 _BLOCK = 256 << 10
 _LONGEST = 16 * MAX_LINE
 """A line longer than this is given up: no writer of ours makes one."""
@@ -276,7 +277,7 @@ class LogReader:
         last_seq = last["seq"] if last is not None else 0
         if not alive:
             last_seq = _end_of(header, last)
-        role = "worker" if header.role & WORKER else "api" if header.role & API else self._role(boot, segments)
+        role = _ROLES.get(header.role) or self._role(boot, segments)
         started_at = header.started_at or (last["at"] if last is not None else 0)
         first_seq = segments[0].first if segments else last_seq + 1
         engine = str(last.get("engine", header.engine)) if last is not None else str(header.engine)

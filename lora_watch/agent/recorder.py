@@ -27,6 +27,8 @@ DEFAULT_MAX_BYTES = 512 << 20
 DEFAULT_DIRECTORY = "/tmp/lora-watch"
 LOOK_SECONDS = 1.0
 """How often the file is checked for having been moved, deleted or truncated."""
+SNAPSHOT_SECONDS = 6 * 3600.0
+"""After so long without one a snapshot follows: a reader that looks back for a day still learns who came in long before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ class Recorder:
     """
     The log of this process. Thread-safe; a forked child that records gets a boot of its own.
 
-    ``snapshot`` gives the bodies of the ``snapshot`` records that say how things are: they head every segment but the first and
-    follow a loss. ``clock`` is wall time in µs, ``monotonic`` seconds.
+    ``snapshot`` gives the bodies of the ``snapshot`` records that say how things are: they head every segment but the first,
+    follow a loss, and come again after ``SNAPSHOT_SECONDS``. ``clock`` is wall time in µs, ``monotonic`` seconds.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Recorder:
         self._path = Path()
         self._size = 0
         self._looked = float("-inf")
+        self._said = float("inf")
         self._header = Header()
         self._header_fd = -1
         self._header_path = Path()
@@ -176,6 +179,7 @@ class Recorder:
 
     def _begin_boot(self) -> None:
         self._boot = str(uuid.uuid4())
+        self._said = self._monotonic()
         self._prefix = f'{{"v":1,"boot":"{self._boot}","seq":'
         engine = int(self.engine) if self.engine.isdecimal() else 0
         self._header = Header(open=self._header.open, started_at=self._clock(), engine=engine)
@@ -223,7 +227,7 @@ class Recorder:
         recovered = self._dropped is not None
         if not self._write(batch):
             return
-        if recovered or (fresh and batch[0][0] > 1):
+        if recovered or (fresh and batch[0][0] > 1) or now - self._said >= SNAPSHOT_SECONDS:
             self._add_snapshot()
         if self._size >= self._place.segment_bytes:
             self._rotate()
@@ -271,6 +275,7 @@ class Recorder:
         self._dropped = _Dropped(first, batch[-1][0], batch[-1][1])
 
     def _add_snapshot(self) -> None:
+        self._said = self._monotonic()
         role = "worker" if self._header.role & WORKER else "api"
         for body in self._snapshot():
             self._add("snapshot", {"role": role, **body}, None, 0, 0)
@@ -280,6 +285,7 @@ class Recorder:
 
     def _rotate(self) -> None:
         """Begin the next segment; the snapshot is its first record."""
+        self._said = self._monotonic()
         role = "worker" if self._header.role & WORKER else "api"
         for body in self._snapshot():
             self._add("snapshot", {"role": role, **body}, None, 0, 0)

@@ -5,6 +5,7 @@ Pure: lines in, rows out. Where lines come from is agent.py's (the sidecar) and 
 """
 
 import json
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ LATEST = 4_102_444_800_000_000
 _LARGEST = (1 << 63) - 1
 _MAX_JUMP = 1_000_000_000  # a seq further ahead than this is a garbled number, not a loss
 _START = b'{"v":1,'
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 _Check = Callable[[Any], bool]
 
@@ -124,7 +126,7 @@ def decode(line: bytes) -> dict[str, Any] | None:
     The JSON object of a line; None where there is none.
 
     After a torn write two records may stand on one line: then the last one counts. Half of a surrogate pair, which JSON may
-    escape and UTF-8 cannot hold, becomes ``?``.
+    escape and UTF-8 cannot hold, becomes the text of its escape, so that two names stay two.
     """
     for text in (line, line[line.rfind(_START) :] if line.rfind(_START) > 0 else b""):
         if not text:
@@ -133,12 +135,17 @@ def decode(line: bytes) -> dict[str, Any] | None:
             found = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError):
             try:
-                found = json.loads(json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace"))
+                found = json.loads(_HALF_PAIR.sub(_as_text, json.dumps(json.loads(text), ensure_ascii=False)))
             except (ValueError, RecursionError):
                 continue
         if isinstance(found, dict):
             return found
     return None
+
+
+def _as_text(half: re.Match[str]) -> str:
+    """JSON for the text of the escape of half a surrogate pair."""
+    return f"\\\\u{ord(half[0]):04x}"
 
 
 def read_records(lines: Iterable[bytes], boot: str, after: int, *, limit: int, complete: int | None = None) -> Records:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lora_watch.agent.lines import WORKER, Header, segment_name, to_line
+from lora_watch.agent.lines import API, WORKER, Header, segment_name, to_line
 from lora_watch.agent.log import LogReader
 
 BOOT = "0f0e0d0c-0000-4000-8000-000000000001"
@@ -175,6 +175,11 @@ def test_boots_come_oldest_first_with_role_and_reach(tmp_path):
     write(tmp_path, {1: line(1, boot=other)}, Header(issued=1, role=2, started_at=20), boot=other)
     rows = [(boot.boot, boot.role, boot.first_seq, boot.last_seq, boot.started_at) for boot in reader(tmp_path).boots()]
     assert rows == [(other, "api", 1, 1, 20), (BOOT, "worker", 1, 2, 50)]
+
+
+def test_a_process_that_is_worker_and_api_server_is_both(tmp_path):
+    write(tmp_path, {1: line(1)}, Header(issued=1, role=WORKER | API))
+    assert [boot.role for boot in reader(tmp_path).boots()] == ["both"]
 
 
 def test_a_log_of_many_blocks_is_read_from_near_the_place(tmp_path):

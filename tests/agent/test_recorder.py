@@ -108,6 +108,15 @@ def test_nothing_recorded_leaves_nothing(tmp_path):
     assert not (tmp_path / "log").exists()
 
 
+def test_a_process_with_little_to_tell_says_every_six_hours_how_things_are(tmp_path):
+    clock = Clock(50.0)
+    log = recorder(tmp_path, clock, snapshot=lambda: [{"gpu": [[0, "a", 1, 5]]}])
+    for hours in (0, 5.9, 6.1, 7, 12, 12.2):
+        clock.seconds = 50.0 + 3600 * hours
+        log.record("use", {"adapter": "a"})
+    assert [record["kind"] for record in read_all(tmp_path)] == ["use"] * 3 + ["snapshot"] + ["use"] * 3 + ["snapshot"]
+
+
 def test_a_full_segment_is_followed_by_one_that_begins_with_a_snapshot(tmp_path):
     log = recorder(tmp_path, snapshot=lambda: [{"gpu": []}], segment_bytes=1000)
     for _ in range(12):

@@ -86,6 +86,11 @@ def test_a_worker_is_not_asked_for_requests(serve):
     assert len(server.requests) == 1
 
 
+def test_an_engine_inside_the_api_server_is_asked_for_requests(serve):
+    server = serve(Sidecar([record(1, "request", adapter="a", finished=NOW)], role="both"))
+    assert AgentRequests("r", targets(server.url)).read({}, NOW).rows["adapter"].to_list() == ["a"]
+
+
 def test_a_pod_with_much_to_tell_is_read_a_bounded_part_at_a_time(serve):
     server = serve(Sidecar([record(seq) for seq in range(1, 26)]))
     source = AgentEvents("a", targets(server.url), records_per_stream=10)

@@ -170,9 +170,9 @@ def test_a_hostile_adapter_name_arrives_as_it_is(name):
     assert rows["adapter"].to_list() == [name]
 
 
-def test_half_a_surrogate_pair_becomes_a_question_mark():
-    rows, taken = read(line(1, adapter="x\ud800y"))
-    assert (rows["adapter"].to_list(), taken.problems) == (["x?y"], ())
+def test_names_that_differ_in_half_a_surrogate_pair_stay_two():
+    rows, taken = read(line(1, adapter="x\ud800y"), line(2, adapter="x\udc01y"), line(3, adapter="🦙"))
+    assert (rows["adapter"].to_list(), taken.problems) == (["x\\ud800y", "x\\udc01y", "🦙"], ())
 
 
 @given(st.data())
