@@ -116,10 +116,17 @@ POD_SERIES = (
     Series(
         "inference_share",
         names.INFERENCE_SHARE,
-        "Share of GPU wall time spent on inference, with its grade: A CUDA events, A- host time, D upper bound by activity",
+        "Share of GPU wall time spent on inference, with its grade: A CUDA events, A- host time, B busy GPU, C interval from GPU "
+        "counters, D upper bound by activity",
         (("low", "share_low"), ("high", "share_high")),
         by="bound",
         labels=("grade",),
+    ),
+    Series(
+        "inference_share",
+        names.GPU_BUSY,
+        "Share of time the pod's GPUs read busy, whatever with: what dashboards show",
+        (("", "busy_ratio"),),
     ),
     Series(
         "little",

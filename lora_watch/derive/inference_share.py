@@ -1,5 +1,6 @@
 """The share of GPU time that went into inference, and into adapters instead, graded by how it was measured."""
 
+import math
 from collections.abc import Sequence
 
 import polars as pl
@@ -16,9 +17,18 @@ from lora_watch.derive.groups import (
 )
 from lora_watch.derive.step_function import held_samples
 from lora_watch.model import SECOND, Provenance, Window
+from lora_watch.schema import SAMPLES
 
-GRADE = pl.Enum(["A", "A-", "D"])
-"""Grades from best to worst: CUDA-timed steps, host-timed steps, scraped gauges."""
+GRADE = pl.Enum(["A", "A-", "B", "C", "D"])
+"""
+Grades from best to worst: CUDA-timed steps, host-timed steps, busy GPUs with the stall known, GPU counters, scraped gauges.
+"""
+GPU_METRICS = (names.GPU_ENGINE_ACTIVE, names.GPU_SM_ACTIVE, names.GPU_TENSOR_ACTIVE, names.GPU_DRAM_ACTIVE, names.GPU_UTIL)
+"""What of the GPUs is used: four ratios, and one in percent."""
+PERCENT = frozenset({names.GPU_UTIL})
+_POD = ("cluster", "pod")
+_JITTER = 0.01
+"""How far above 1 a ratio may be and still be one: counters are divided by a clock of their own."""
 
 
 def inference_share(
@@ -35,16 +45,28 @@ def inference_share(
     Columns, after the group's: ``share`` (null where only an interval is known), ``share_low``, ``share_high``,
     ``adapter_share`` (time lost to adapters; null where unknown), ``grade`` (worst of the group's engines; null: nothing
     measured), ``observed_seconds`` (sum over graded engines: the denominator of every share), ``unobserved_seconds`` (the
-    rest of window × engines), ``engines``, ``engines_unknown``, ``bad_records`` (left out), ``provenance``.
+    rest of window × engines), ``engines``, ``engines_unknown``, ``bad_records`` (left out), ``busy_ratio``,
+    ``busy_minus_inference``, ``provenance``.
 
     * **A**, steps timed by the GPU (clock cuda): ``(Σ execute_seconds − Σ adapter_seconds) ÷ observed seconds``; adapter
       share ``Σ adapter_seconds ÷ observed seconds``. Observed seconds: the time a boot of the engine was up in the window. An
       engine whose log holds steps, but none in the window, was idle: 0.
     * **A-**, the same by host time: launches are asynchronous, so it is not quite GPU time. One host-timed record makes the
       engine A-.
-    * **D**, no steps but samples of running requests: ``nonidle − stall``. nonidle: time share with requests running > 0
-      (step function, gaps out); stall: seconds of the loads inside steps. Where a load's seconds are unknown or the engine
-      has no events the stall may be anything: the interval ``[0, nonidle − known stall]``.
+    * **B**, no steps, but GPU_ENGINE_ACTIVE and a log that says how long every load took: the mean of the pod's GPUs over time.
+      It counts whatever keeps the engine busy, so it is the most that inference can have had; adapter share is the seconds of
+      the loads inside steps, beside it and not subtracted: uploads run on the copy engines, which it does not count.
+    * **C**, GPU counters, but the loads' seconds unknown: the interval from SM_ACTIVE (where it is off, the greater of
+      TENSOR_ACTIVE and DRAM_ACTIVE; 0 where all are) to the lesser of GPU_ENGINE_ACTIVE and nonidle (1 where neither is there).
+    * **D**, no steps and no GPU counters but samples of running requests: ``nonidle − stall``. nonidle: time share with requests
+      running > 0 (step function, gaps out); stall: seconds of the loads inside steps. Where a load's seconds are unknown or
+      the engine has no events the stall may be anything: the interval ``[0, nonidle − known stall]``.
+
+    ``busy_ratio`` is what dashboards show: GPU_UTIL (GPU_ENGINE_ACTIVE where it is not there, as under MIG), mean of the group's
+    GPUs; never a grade of its own. ``busy_minus_inference`` is how much of that was not inference, at the least: ``busy_ratio −
+    share_high`` over the engines that have both; null: unknown. Far above 0 the dashboard lies.
+    GPU counters are of a pod, so its engines share them; a pod that only they know is one engine without a name. Values outside
+    0 … 1 (0 … 100) say nothing.
 
     A steps record covers ``[at − wall_seconds, at)`` and is split pro rata at the window's edges. Adapter time is at most the
     execute time of its record. Records with wall time not above 0, or with NaN, infinite or negative seconds, are left out
@@ -63,30 +85,64 @@ def inference_share(
         )
     )
     parts = up.join(_steps(events, window), on=ENGINE, how="left", nulls_equal=True)
-    if samples is not None:
-        parts = parts.join(_samples(samples, events, window), on=ENGINE, how="full", coalesce=True, nulls_equal=True)
-    else:
-        nothing = {"nonidle": None, "sampled": None, "stall": None, "unknown_loads": None, "sample_provenance": None}
-        parts = parts.with_columns(pl.lit(value, dtype=pl.Float64).alias(name) for name, value in nothing.items())
-        parts = parts.with_columns(pl.col("sample_provenance").cast(pl.String).cast(PROVENANCE))
-    stepped = pl.col("execute").is_not_null() & (pl.col("up_seconds") > 0)
-    sampled = ~stepped.fill_null(value=False) & (pl.col("sampled") > 0)
-    stall = pl.col("stall").fill_null(0.0)
+    told = samples if samples is not None else SAMPLES.empty().lazy()
+    parts = parts.join(_samples(told, window), on=ENGINE, how="full", coalesce=True, nulls_equal=True)
+    parts = _with_gpus(parts, _gpus(told, window)).join(_loads(events, window), on=ENGINE, how="left", nulls_equal=True)
+    stepped = (pl.col("execute").is_not_null() & (pl.col("up_seconds") > 0)).fill_null(value=False)
     known = (pl.col("unknown_loads") == 0).fill_null(value=False)
+    counted = ~stepped & pl.col("gpu_seconds").is_not_null()
+    busy = counted & known & pl.col("engine_active").is_not_null()
+    between = counted & ~busy
+    sampled = (~stepped & ~counted & (pl.col("sampled") > 0)).fill_null(value=False)
+    stall = pl.col("stall").fill_null(0.0)
     rest = (pl.col("nonidle") - stall).clip(lower_bound=0)
+    nonidle = pl.when(pl.col("sampled") > 0).then(pl.col("nonidle") / pl.col("sampled"))
+    most = pl.min_horizontal("engine_active", nonidle).fill_null(1.0)
+    least = pl.coalesce("sm_active", pl.max_horizontal("tensor_active", "dram_active"), pl.lit(0.0))
+    inference = pl.col("execute") - pl.col("adapter")
+    lit = {grade: pl.lit(grade, dtype=GRADE) for grade in ("B", "C", "D")}
     engines = parts.select(
         *ENGINE,
-        high=pl.when(stepped).then(pl.col("execute") - pl.col("adapter")).when(sampled).then(rest),
-        low=pl.when(stepped).then(pl.col("execute") - pl.col("adapter")).when(sampled & known).then(rest).when(sampled).then(0.0),
-        lost=pl.when(stepped).then("adapter").when(sampled & known).then(stall),
-        observed=pl.when(stepped).then("up_seconds").when(sampled).then("sampled"),
-        grade=pl.when(stepped).then("step_grade").when(sampled).then(pl.lit("D", dtype=GRADE)),
+        high=pl.when(stepped)
+        .then(inference)
+        .when(busy)
+        .then(pl.col("engine_active") * pl.col("gpu_seconds"))
+        .when(between)
+        .then(most * pl.col("gpu_seconds"))
+        .when(sampled)
+        .then(rest),
+        low=pl.when(stepped)
+        .then(inference)
+        .when(busy)
+        .then(pl.col("engine_active") * pl.col("gpu_seconds"))
+        .when(between)
+        .then(pl.min_horizontal(least, most) * pl.col("gpu_seconds"))
+        .when(sampled & known)
+        .then(rest)
+        .when(sampled)
+        .then(0.0),
+        lost=pl.when(stepped).then("adapter").when(busy | (sampled & known)).then(stall),
+        observed=pl.when(stepped).then("up_seconds").when(counted).then("gpu_seconds").when(sampled).then("sampled"),
+        grade=pl.when(stepped)
+        .then("step_grade")
+        .when(busy)
+        .then(lit["B"])
+        .when(between)
+        .then(lit["C"])
+        .when(sampled)
+        .then(lit["D"]),
         bad=pl.col("bad").fill_null(0),
+        busy=pl.coalesce("util", "engine_active"),
+        busy_seconds="busy_seconds",
         ranked=pl.when(stepped)
         .then(pl.max_horizontal("boot_provenance", "step_provenance"))
+        .when(busy)
+        .then(pl.max_horizontal("boot_provenance", "gpu_provenance"))
+        .when(between)
+        .then(pl.max_horizontal("boot_provenance", "gpu_provenance", "sample_provenance"))
         .when(sampled)
         .then(pl.max_horizontal("boot_provenance", "sample_provenance"))
-        .otherwise("boot_provenance"),
+        .otherwise(pl.max_horizontal("boot_provenance", "gpu_provenance")),
     )
     graded = pl.col("grade").is_not_null()
     observed = pl.col("observed").sum()
@@ -106,7 +162,87 @@ def inference_share(
         engines=pl.len().cast(pl.Int64),
         engines_unknown=(~graded).sum().cast(pl.Int64),
         bad_records=pl.col("bad").sum().cast(pl.Int64),
+        busy_ratio=_mean("busy", "busy_seconds"),
+        busy_minus_inference=_mean(pl.col("busy") - pl.col("high") / pl.col("observed"), "busy_seconds"),
         provenance=pl.col("ranked").max().cast(pl.String),
+    )
+
+
+def _mean(of: pl.Expr | str, weight: str) -> pl.Expr:
+    """The weighted mean of what is known; null where nothing is."""
+    value = pl.col(of) if isinstance(of, str) else of
+    there = value.is_not_null() & (pl.col(weight) > 0)
+    return pl.when(there.any()).then((value * pl.col(weight)).filter(there).sum() / pl.col(weight).filter(there).sum())
+
+
+def _gpus(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+    """Per pod: the time average of each counter over its GPUs, and the seconds a GPU was counted for on average."""
+    value = pl.when(pl.col("metric").is_in(sorted(PERCENT))).then(pl.col("value") / 100).otherwise("value")
+    of_gpus = (
+        samples.filter(pl.col("metric").is_in(GPU_METRICS))
+        .with_columns(engine=pl.col("series"), value=value)
+        .with_columns(
+            value=pl.when(pl.col("value").is_between(0, 1 + _JITTER)).then(pl.col("value").clip(0, 1)).otherwise(math.nan)
+        )
+    )
+    held = held_samples(of_gpus, window).join(of_gpus.select("engine", "metric").unique(), on="engine")
+    seconds = (pl.col("end") - pl.col("start")) / SECOND
+
+    def of(*metrics: str) -> pl.Expr:
+        return pl.col("metric").is_in(metrics)
+
+    def mean(metric: str) -> pl.Expr:
+        return pl.when(of(metric).any()).then(
+            (pl.col("value") * seconds).filter(of(metric)).sum() / seconds.filter(of(metric)).sum()
+        )
+
+    def covered(metric: str) -> pl.Expr:
+        there = of(metric)
+        return pl.when(there.any()).then(seconds.filter(there).sum() / pl.col("engine").filter(there).n_unique())
+
+    return held.group_by(_POD).agg(
+        pl.col("pool").first(),
+        pl.col("role").first(),
+        engine_active=mean(names.GPU_ENGINE_ACTIVE),
+        sm_active=mean(names.GPU_SM_ACTIVE),
+        tensor_active=mean(names.GPU_TENSOR_ACTIVE),
+        dram_active=mean(names.GPU_DRAM_ACTIVE),
+        util=mean(names.GPU_UTIL),
+        gpu_seconds=pl.coalesce(
+            covered(names.GPU_ENGINE_ACTIVE),
+            covered(names.GPU_SM_ACTIVE),
+            pl.max_horizontal(covered(names.GPU_TENSOR_ACTIVE), covered(names.GPU_DRAM_ACTIVE)),
+        ),
+        busy_seconds=pl.coalesce(covered(names.GPU_UTIL), covered(names.GPU_ENGINE_ACTIVE)),
+        gpu_provenance=ranked_provenance().max(),
+    )
+
+
+def _with_gpus(parts: pl.LazyFrame, gpus: pl.LazyFrame) -> pl.LazyFrame:
+    """Each engine beside the counters of its pod's GPUs; a pod that only these know is an engine without a name."""
+    strangers = gpus.join(parts.select(_POD), on=_POD, how="anti", nulls_equal=True)
+    known = parts.join(gpus.drop("pool", "role"), on=_POD, how="left", nulls_equal=True)
+    return pl.concat([known, strangers], how="diagonal")
+
+
+def _loads(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+    """Per engine with events: seconds of the loads inside steps, and how many such loads' seconds are unknown."""
+    in_window = pl.col("at").is_between(window.start, window.end, closed="left")
+    load = in_window & (pl.col("kind") == "load") & pl.col("in_step").ne_missing(False) & pl.col("reason").ne_missing("warmup")
+    took = pl.col("seconds")
+    timed = (took.is_finite() & (took >= 0)).fill_null(value=False)
+    stalls = (
+        events.filter(load)
+        .select(*ENGINE, "stream", "seq", "seconds")
+        .filter(said_once())
+        .group_by(ENGINE)
+        .agg(stall=took.filter(timed).sum(), unknown_loads=(~timed).sum().cast(pl.Float64))
+    )
+    return (
+        events.select(ENGINE)
+        .unique()
+        .join(stalls, on=ENGINE, how="left", nulls_equal=True)
+        .with_columns(pl.col("stall", "unknown_loads").fill_null(0.0))
     )
 
 
@@ -138,33 +274,12 @@ def _steps(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     )
 
 
-def _samples(samples: pl.LazyFrame, events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
-    """Per engine with samples: seconds covered, seconds not idle, and what is known of the stall of loads inside steps."""
+def _samples(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+    """Per engine with samples of running requests: seconds covered, and seconds not idle."""
     held = held_samples(samples.filter(pl.col("metric") == names.REQUESTS_RUNNING), window)
     seconds = (pl.col("end") - pl.col("start")) / SECOND
-    in_window = pl.col("at").is_between(window.start, window.end, closed="left")
-    load = in_window & (pl.col("kind") == "load") & pl.col("in_step").ne_missing(False) & pl.col("reason").ne_missing("warmup")
-    took = pl.col("seconds")
-    timed = (took.is_finite() & (took >= 0)).fill_null(value=False)
-    stalls = (
-        events.filter(load)
-        .select(*ENGINE, "stream", "seq", "seconds")
-        .filter(said_once())
-        .group_by(ENGINE)
-        .agg(stall=took.filter(timed).sum(), unknown_loads=(~timed).sum().cast(pl.Float64))
-    )
-    loads = (
-        events.select(ENGINE)
-        .unique()
-        .join(stalls, on=ENGINE, how="left", nulls_equal=True)
-        .with_columns(pl.col("stall", "unknown_loads").fill_null(0.0))
-    )
-    return (
-        held.group_by(ENGINE)
-        .agg(
-            nonidle=seconds.filter(pl.col("value") > 0).sum(),
-            sampled=seconds.sum(),
-            sample_provenance=pl.max_horizontal(ranked_provenance().max(), pl.lit(str(Provenance.ACTIVITY), dtype=PROVENANCE)),
-        )
-        .join(loads, on=ENGINE, how="left", nulls_equal=True)
+    return held.group_by(ENGINE).agg(
+        nonidle=seconds.filter(pl.col("value") > 0).sum(),
+        sampled=seconds.sum(),
+        sample_provenance=pl.max_horizontal(ranked_provenance().max(), pl.lit(str(Provenance.ACTIVITY), dtype=PROVENANCE)),
     )

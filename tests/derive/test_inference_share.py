@@ -4,6 +4,8 @@ from typing import Any
 import polars as pl
 import pytest
 from builders import events, rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lora_watch import names
 from lora_watch.derive.boots import boots
@@ -31,6 +33,24 @@ def running(*values: float, spacing: int = 10, **common: Any) -> pl.LazyFrame:
 
 def told(frame: pl.DataFrame, window: Window = HUNDRED, by: tuple[str, ...] = ("cluster", "pod"), **more: Any) -> dict[str, Any]:
     return inference_share(frame.lazy(), window, by, boots=boots(frame.lazy()), **more).collect().row(0, named=True)
+
+
+def gpu(metric: str, *values: float, spacing: int = 10, uuid: str = "g", **common: Any) -> pl.LazyFrame:
+    where = {"cluster": "c", "pool": "", "role": "", "pod": "pod-0", "provenance": "observed", "source": "test"}
+    what = {"series": f"{metric}/{uuid}", "metric": metric}
+    found = [{**where, **what, **common, "at": spacing * n * SECOND, "value": float(v)} for n, v in enumerate(values)]
+    return SAMPLES.conform(pl.DataFrame(found)).lazy()
+
+
+TIMED = {"at": 15 * SECOND, "kind": "load", "tier": "gpu", "adapter": "a", "in_step": True, "seconds": 4.0}
+UNTIMED = {**TIMED, "seconds": None}
+ENGINE, SM, TENSOR, DRAM, UTIL = (
+    names.GPU_ENGINE_ACTIVE,
+    names.GPU_SM_ACTIVE,
+    names.GPU_TENSOR_ACTIVE,
+    names.GPU_DRAM_ACTIVE,
+    names.GPU_UTIL,
+)
 
 
 def log(*records: dict[str, Any]) -> pl.DataFrame:
@@ -135,6 +155,98 @@ def test_a_pool_has_its_worst_grade_and_a_ratio_of_sums():
     other = rows(ADAPTER_EVENTS, [{**START, "at": 50 * SECOND}, steps(60, 10)], pod="y").with_columns(clock=pl.lit("host"))
     row = told(pl.concat([log(steps(10, 5)), other]), by=("cluster", "pool"))
     assert (row["grade"], row["share"], row["engines"]) == ("A-", pytest.approx(15 / 150), 2)
+
+
+def test_a_busy_gpu_with_timed_loads_is_grade_b_and_the_stall_is_beside_it_not_subtracted():
+    row = told(log(TIMED), samples=gpu(ENGINE, 0.5, 1.0, 0.75, 0.75))
+    assert (row["grade"], row["share"], row["share_low"], row["share_high"]) == ("B", 0.75, 0.75, 0.75)
+    assert (row["adapter_share"], row["observed_seconds"], row["provenance"]) == (0.1, 40.0, "observed")
+
+
+def test_a_gpu_beside_loads_of_unknown_length_is_grade_c_an_interval():
+    row = told(log(UNTIMED), samples=pl.concat([gpu(ENGINE, 0.9, 0.9), gpu(TENSOR, 0.1, 0.1), gpu(DRAM, 0.3, 0.3)]))
+    assert (row["grade"], row["share"], row["adapter_share"]) == ("C", None, None)
+    assert (row["share_low"], row["share_high"]) == (pytest.approx(0.3), pytest.approx(0.9))
+
+
+def test_sm_active_is_the_lower_end_where_it_is_on():
+    row = told(log(UNTIMED), samples=pl.concat([gpu(SM, 0.2, 0.2), gpu(ENGINE, 0.9, 0.9), gpu(DRAM, 0.3, 0.3)]))
+    assert (row["share_low"], row["share_high"]) == (pytest.approx(0.2), pytest.approx(0.9))
+
+
+def test_the_upper_end_is_the_lesser_of_busy_and_nonidle():
+    row = told(log(UNTIMED), samples=pl.concat([gpu(ENGINE, 0.9, 0.9, 0.9, 0.9), running(0, 1, 1, 0)]))
+    assert (row["grade"], row["share_low"], row["share_high"]) == ("C", 0.0, pytest.approx(0.5))
+    assert row["provenance"] == "activity"
+
+
+def test_counters_without_the_engine_leave_the_upper_end_open():
+    row = told(log(UNTIMED), samples=gpu(DRAM, 0.3, 0.3))
+    assert (row["grade"], row["share_low"], row["share_high"]) == ("C", pytest.approx(0.3), 1.0)
+
+
+def test_a_lower_end_is_never_above_the_upper_one():
+    row = told(log(UNTIMED), samples=pl.concat([gpu(DRAM, 0.8, 0.8, 0.8, 0.8), running(0, 1, 0, 0)]))
+    assert (row["share_low"], row["share_high"]) == (0.25, 0.25)
+
+
+def test_gpu_util_alone_is_no_grade_but_what_the_dashboard_shows():
+    row = told(log(), samples=gpu(UTIL, 94, 94))
+    assert (row["grade"], row["share"], row["busy_ratio"], row["busy_minus_inference"]) == (None, None, pytest.approx(0.94), None)
+
+
+def test_a_dashboard_that_reads_busy_while_steps_say_otherwise_is_told():
+    row = told(log(steps(10, 8, 2), steps(20, 9, 1)), samples=pl.concat([gpu(UTIL, 94, 94), gpu(ENGINE, 0.9, 0.9)]))
+    assert (row["grade"], row["share"]) == ("A", 0.14)
+    assert (row["busy_ratio"], row["busy_minus_inference"]) == (pytest.approx(0.94), pytest.approx(0.80))
+
+
+def test_steps_beat_busy_gpus_and_busy_gpus_beat_running_requests():
+    both = pl.concat([gpu(ENGINE, 0.5, 0.5), running(1, 1, 1)])
+    assert [told(log(*records), samples=both)["grade"] for records in ([steps(10, 8)], [TIMED], [UNTIMED])] == ["A", "B", "C"]
+
+
+def test_several_gpus_of_a_pod_are_averaged_over_time_and_gpus():
+    two = pl.concat([gpu(ENGINE, 1.0, 1.0), gpu(ENGINE, 0.5, 0.5, uuid="h")])
+    row = told(log(TIMED), samples=two)
+    assert (row["share"], row["observed_seconds"], row["engines"]) == (0.75, 20.0, 1)
+
+
+def test_engines_of_one_pod_share_its_gpus():
+    second = rows(ADAPTER_EVENTS, [START], engine="1").with_columns(stream=pl.lit("agent/c/pod-0/other"))
+    row = told(pl.concat([log(), second]), samples=gpu(ENGINE, 0.5, 0.5))
+    assert (row["share"], row["grade"], row["engines"], row["busy_ratio"]) == (0.5, "B", 2, 0.5)
+
+
+def test_a_pod_that_only_its_gpu_knows_is_one_engine_without_events():
+    row = told(ADAPTER_EVENTS.empty(), samples=gpu(ENGINE, 0.5, 0.5))
+    assert (row["grade"], row["share_low"], row["share_high"], row["engines"]) == ("C", 0.0, 0.5, 1)
+
+
+def test_the_gpus_of_one_pod_say_nothing_of_another():
+    row = told(log(TIMED), samples=gpu(ENGINE, 0.5, 0.5, pod="pod-1"))
+    assert (row["grade"], row["busy_ratio"]) == (None, None)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, math.nan, math.inf, 9.2e18])
+def test_a_ratio_that_is_none_says_nothing(value: float):
+    row = told(log(TIMED), samples=gpu(ENGINE, 0.5, value, 0.5, 0.5))
+    assert (row["share"], row["observed_seconds"]) == (0.5, 30.0)
+
+
+@settings(deadline=None)
+@given(
+    busy=st.floats(0, 1),
+    sm=st.none() | st.floats(0, 1),
+    dram=st.none() | st.floats(0, 1),
+    requests=st.lists(st.integers(0, 3), min_size=2, max_size=5),
+    timed=st.booleans(),
+)
+def test_shares_are_an_interval_within_0_and_1(busy, sm, dram, requests, timed):
+    known = [gpu(metric, value, value) for metric, value in ((ENGINE, busy), (SM, sm), (DRAM, dram)) if value is not None]
+    row = told(log(TIMED if timed else UNTIMED), samples=pl.concat([*known, running(*requests)]))
+    assert 0 <= row["share_low"] <= row["share_high"] <= 1
+    assert row["busy_minus_inference"] >= 0 or math.isclose(row["busy_minus_inference"], 0, abs_tol=1e-9)
 
 
 def test_adapters_share_steps_and_can_not_be_told_apart():
