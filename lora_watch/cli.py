@@ -1,5 +1,6 @@
 """The command line. Each command imports what it needs when it runs, so that `--help` and the agent stay light."""
 
+import io
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -62,11 +63,12 @@ def status(
 ) -> None:
     """Residency, swaps, occupancy, misses and inference share, per pod and adapter, from what is stored."""
     from lora_watch.explore import status as view
+    from lora_watch.service import wall_clock
 
     def run() -> None:
         store, lookback = _store(config, data)
         window = view.window_of(last, at)
-        shown = view.read(store, window, lookback=lookback)
+        shown = view.read(store, window, lookback=lookback, now=wall_clock())
         if format is Format.JSON:
             sys.stdout.write(view.as_json(shown) + "\n")
         else:
@@ -150,6 +152,9 @@ def version() -> None:
 
 def main() -> None:
     """The console script ``lora-watch``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a name's letters shows their numbers
     app()
 
 

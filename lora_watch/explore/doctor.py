@@ -99,8 +99,8 @@ def plain(text: str) -> str:
 
 
 def as_json(report: Report) -> str:
-    """The findings for programs."""
-    return json.dumps({"reachable": report.reachable, "findings": [asdict(one) for one in report.findings]}, ensure_ascii=False)
+    """The findings for programs, in ASCII so that any terminal and pipe takes them."""
+    return json.dumps({"reachable": report.reachable, "findings": [asdict(one) for one in report.findings]})
 
 
 def _target(settings: Settings, target: Target, clock: Callable[[], int]) -> Iterator[tuple[Finding, bool]]:

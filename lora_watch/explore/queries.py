@@ -9,7 +9,7 @@ from lora_watch import names
 from lora_watch.derive.boots import boots
 from lora_watch.derive.carry import carry
 from lora_watch.derive.groups import PROVENANCE
-from lora_watch.derive.inference_share import inference_share
+from lora_watch.derive.inference_share import GPU_METRICS, inference_share
 from lora_watch.derive.little import little
 from lora_watch.derive.misses import misses, request_lookups
 from lora_watch.derive.moves import moves
@@ -37,7 +37,7 @@ REREAD = HOUR
 """After so long the past is read anew: events that came late are in it then."""
 CARRY_STEP = HOUR
 """How much of the past is read at once: bounds memory, whatever the lookback."""
-_SAMPLES = (names.REQUESTS_RUNNING, names.WAITING_BY_REASON, names.SAMPLE_IN_FLIGHT, names.SAMPLE_MAX_LORA)
+_SAMPLES = (names.REQUESTS_RUNNING, names.WAITING_BY_REASON, names.SAMPLE_IN_FLIGHT, names.SAMPLE_MAX_LORA, *GPU_METRICS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Overview:
     censored, left_truncated, swaps, loads, warm, cold, requests, hot, warm_requests, cold_requests, unknown, miss_ratio,
     ghost_hits, provenance (the worst of all that went in). Pods have more: slots, resident_adapters, occupancy_ratio,
     active_adapters, active_per_slot_ratio, swaps_per_second, warm_loads_per_second, cold_loads_per_second, slot_time_p50_seconds,
-    swap_queue_mean, swap_queue_max, share_low, share_high, grade, adapter_share, little_residual_ratio, lost. Adapters:
-    ``resident`` (1 or 0 at the end of the window, null: unknown). Unknown is null.
+    swap_queue_mean, swap_queue_max, share_low, share_high, grade, adapter_share, busy_ratio, busy_minus_inference,
+    little_residual_ratio, lost. Adapters: ``resident`` (1 or 0 at the end of the window, null: unknown). Unknown is null.
     """
 
     window: Window
@@ -58,10 +58,18 @@ class Overview:
     adapters: pl.DataFrame
 
 
-def newest(store: Store) -> int | None:
-    """One µs past the newest row of any table, None where nothing is stored: where a window about "now" ends for what is held."""
-    known = [at for at in map(store.newest, TABLES) if at is not None]
-    return max(known) + 1 if known else None
+def newest(store: Store, now: int | None) -> int | None:
+    """
+    One µs past the newest row of any table, None where nothing is stored: where a window about "now" ends for what is held.
+
+    Rows later than ``now`` (µs UTC) count only where there are no others: one pod whose clock is ahead must not move the window
+    past all that is known of the rest.
+    """
+    for before in (now, None):
+        known = [at for table in TABLES if (at := store.newest(table, before)) is not None]
+        if known:
+            return max(known) + 1
+    return None
 
 
 class Past:

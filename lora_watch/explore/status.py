@@ -63,11 +63,14 @@ def window_of(last: str, at: str | None) -> tuple[int, int | None]:
     return length, end
 
 
-def read(store: Store, span: tuple[int, int | None], *, lookback: int) -> Overview:
-    """The overview of a window that ends where told, else where the stored data end. LoraWatchError where nothing is stored."""
+def read(store: Store, span: tuple[int, int | None], *, lookback: int, now: int | None = None) -> Overview:
+    """
+    The overview of a window that ends where told, else where the stored data end, but not later than ``now`` (µs UTC), if
+    given, where there are older ones. LoraWatchError where nothing is stored.
+    """
     length, end = span
     if end is None:
-        end = newest(store)
+        end = newest(store, now)
         if end is None:
             raise LoraWatchError(
                 f"nothing is stored yet in {store.root}: is `lora-watch serve` running, and does `lora-watch doctor` reach a pod?"
@@ -76,14 +79,16 @@ def read(store: Store, span: tuple[int, int | None], *, lookback: int) -> Overvi
 
 
 def as_json(shown: Overview) -> str:
-    """One JSON object: the window, pods and adapters, unknown as null; a number that is not finite is null, too."""
+    """
+    One JSON object, in ASCII so that any terminal and pipe takes it: the window, pods and adapters, unknown as null; a number
+    that is not finite is null, too.
+    """
     return json.dumps(
         {
             "window": {"start": _moment(shown.window.start), "end": _moment(shown.window.end), "seconds": shown.window.seconds},
             "pods": _records(shown.pods),
             "adapters": _records(shown.adapters),
         },
-        ensure_ascii=False,
         allow_nan=False,
     )
 

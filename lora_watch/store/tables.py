@@ -230,9 +230,12 @@ class Store:
         frame = self.scan(table, window)
         return self._read(table, frame if where is None else frame.filter(where))
 
-    def newest(self, table: Table) -> int | None:
-        """``at`` of the newest row, None where there is none. StoreError where a file is gone or damaged."""
-        at: int | None = self._read(table, self.scan(table).select(pl.col("at").max())).item()
+    def newest(self, table: Table, before: int | None = None) -> int | None:
+        """
+        ``at`` of the newest row (of those ``before``, µs UTC), None where there is none. StoreError where a file is damaged.
+        """
+        rows = self.scan(table) if before is None else self.scan(table).filter(pl.col("at") < before)
+        at: int | None = self._read(table, rows.select(pl.col("at").max())).item()
         return at
 
     def _read(self, table: Table, frame: pl.LazyFrame) -> pl.DataFrame:

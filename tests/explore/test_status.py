@@ -1,0 +1,48 @@
+"""What ``lora-watch status`` answers where the data or the terminal are odd."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from builders import rows
+
+from lora_watch.explore.status import as_json, read
+from lora_watch.model import HOUR, MINUTE, SECOND
+from lora_watch.schema import ADAPTER_EVENTS, Batch
+from lora_watch.store.tables import Store
+
+NOW = 1_796_000_000 * SECOND
+
+
+def stored(folder: Path, pod: str, at: int, adapter: str = "a") -> Store:
+    store = Store(folder)
+    load = {"at": at, "kind": "load", "tier": "gpu", "adapter": adapter, "from_tier": "cpu", "reason": "demand", "ok": True}
+    start = {"at": at - SECOND, "kind": "start", "slots": 2, "cpu_capacity": 2}
+    frame = rows(ADAPTER_EVENTS, [start, load], pod=pod, stream=f"agent/c/{pod}/boot")
+    store.ledger(ADAPTER_EVENTS).append(Batch(frame, {frame["stream"][0]: 2}), at=at)
+    return store
+
+
+def test_a_pod_whose_clock_is_ahead_does_not_move_the_window_past_the_others(tmp_path: Path):
+    stored(tmp_path, "right", NOW - SECOND)
+    store = stored(tmp_path, "ahead", NOW + HOUR)
+    shown = read(store, (10 * MINUTE, None), lookback=HOUR, now=NOW)
+    assert (shown.window.end, shown.pods["pod"].to_list()) == (NOW - SECOND + 1, ["right"])
+
+
+def test_where_all_data_lie_ahead_the_window_ends_with_them(tmp_path: Path):
+    store = stored(tmp_path, "ahead", NOW + HOUR)
+    assert read(store, (10 * MINUTE, None), lookback=HOUR, now=NOW).window.end == NOW + HOUR + 1
+
+
+def test_any_name_passes_a_terminal_that_lacks_its_letters(tmp_path: Path):
+    store = stored(tmp_path, "pod 🦙", NOW, adapter="ключ 🦙")
+    command = [sys.executable, "-m", "lora_watch.cli", "status", "--data", str(tmp_path)]
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    for_people = subprocess.run(command, capture_output=True, env=latin, check=True).stdout.decode("latin-1")
+    for_programs = subprocess.run([*command, "--format", "json"], capture_output=True, env=latin, check=True).stdout
+    assert "\\U0001f999" in for_people
+    assert [one["adapter"] for one in json.loads(for_programs)["adapters"]] == ["ключ 🦙"]
+    assert as_json(read(store, (HOUR, None), lookback=HOUR)).isascii()
