@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lora_watch.config import Settings
     from lora_watch.store.tables import Store
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 config_app = typer.Typer(no_args_is_help=True, help="Read, check and explain the configuration.")
 app.add_typer(config_app, name="config")
 
@@ -30,6 +30,22 @@ class Format(StrEnum):
     JSON = "json"
 
 
+def _print_version(*, asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def lora_watch(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.", show_default=False)
+    ] = False,
+) -> None:
+    """Which LoRA adapters sit on the GPU, what swapping them costs, and whether the cluster thrashes."""
+
+
 @app.command()
 def serve(config: ConfigFile = DEFAULT_CONFIG) -> None:
     """Collect, store, derive and publish until told to stop (SIGTERM or Ctrl-C)."""
@@ -40,7 +56,7 @@ def serve(config: ConfigFile = DEFAULT_CONFIG) -> None:
     set_up_logging(settings.log)
     sources = sources_of(settings, wall_clock)
     if not sources:
-        _fail(f"{config} names nothing to watch: add `targets`, `target_files`, `event_logs` or `prometheus`")
+        _fail(f"{config} names nothing to watch: add `targets`, `target_files`, `event_logs`, `routers`, `gpus` or `prometheus`")
     _guarded(Service(settings, sources).run)
 
 
@@ -57,7 +73,7 @@ def status(
     config: ConfigFile = DEFAULT_CONFIG,
     data: Annotated[Path | None, typer.Option(help="Folder of the tables, instead of the configuration's.")] = None,
     last: Annotated[str, typer.Option(help="Length of the window, such as 15m or 7d.")] = "1h",
-    at: Annotated[str | None, typer.Option(help="End of the window, ISO 8601 with a zone; now where absent.")] = None,
+    at: Annotated[str | None, typer.Option(help="End, ISO 8601 with a zone; where the data end if absent.")] = None,
     adapters: Annotated[int, typer.Option(help="Adapters to list a pod; 0 lists none.", min=0)] = 10,
     format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
 ) -> None:
@@ -103,9 +119,11 @@ def doctor(
 @app.command()
 def demo(
     stay: Annotated[
-        bool | None, typer.Option("--stay/--no-stay", help="Keep serving after the replay; asks the terminal where absent.")
+        bool | None, typer.Option("--stay/--no-stay", help="Keep serving after the replay; by default on a terminal only.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder for the tables; a new temporary one where absent.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder that keeps the tables; by default they are removed at the end.")
+    ] = None,
 ) -> None:
     """Replay a recording of a real vLLM through the real agent and service, and show what it saw."""
     from lora_watch.demo import run
@@ -118,11 +136,12 @@ def config_check(config: ConfigFile = DEFAULT_CONFIG) -> None:
     """Say whether the configuration is right, and if not, what is wrong where."""
     settings = _load(config)
     counts = (
-        (len(settings.targets), "targets"),
-        (len(settings.target_files), "target files"),
-        (len(settings.event_logs), "event logs"),
+        (len(settings.targets), "target", "targets"),
+        (len(settings.target_files), "group of target files", "groups of target files"),
+        (len(settings.event_logs), "event log", "event logs"),
+        (len(settings.prometheus), "Prometheus server", "Prometheus servers"),
     )
-    what = ", ".join(f"{count} {name}" for count, name in (*counts, (len(settings.prometheus), "Prometheus servers")) if count)
+    what = ", ".join(f"{count} {one if count == 1 else many}" for count, one, many in counts if count)
     typer.echo(f"{config} is right: {what or 'nothing to watch yet'}; data in {settings.store.folder}")
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 from builders import events, requests
+from event_logs import worker, write_log
 from rich.cells import cell_len
 from rich.console import Console
 from typer.testing import CliRunner
 
+from lora_watch import __version__
 from lora_watch.agent.sidecar import Logs, Sidecar
 from lora_watch.cli import app
 from lora_watch.explore.status import read, show
@@ -57,6 +59,14 @@ def test_a_narrow_terminal_shows_every_name_and_number_whole(data: Path, width: 
     assert "66.7 %" in written.getvalue()
     assert max(cell_len(line) for line in lines) <= width
     assert not [line for line in lines if "…" in line and line.startswith("│") and "xxx" not in line]
+
+
+def test_a_share_that_is_an_upper_bound_is_never_shown_as_a_value(data: Path):
+    shown = read(Store(data), (120 * SECOND, None), lookback=SECOND)
+    bound = shown.pods.with_columns(share_low=pl.lit(0.0), share_high=pl.lit(0.0), grade=pl.lit("D"))
+    written = StringIO()
+    show(replace(shown, pods=bound), adapters=0, console=Console(file=written, width=160))
+    assert "≤ 0.0 % (D)" in written.getvalue()
 
 
 def test_two_pods_of_one_name_are_told_apart_by_their_cluster(data: Path):
@@ -125,6 +135,25 @@ def test_doctor_tells_an_empty_sidecar_from_none(tmp_path: Path):
     assert all("same LORA_WATCH_LOG_DIR" in one["remedy"] for one in findings if not one["well"])
 
 
+def test_doctor_does_not_promise_requests_of_an_engine_that_only_its_own_log_tells_of(tmp_path: Path):
+    at = 1_796_000_000 * SECOND
+    common = {"at": at, "engine": "0", "tp_rank": 0}
+    write_log(tmp_path / "logs", "11111111-1111-4111-8111-111111111111", [{**next(worker(1, start=at)), "clock": "none"}])
+    api = [
+        {**common, "kind": "start", "role": "api"},
+        {**common, "kind": "register", "adapter": "a", "adapter_id": 1, "ok": True},
+    ]
+    write_log(tmp_path / "logs", "22222222-2222-4222-8222-222222222222", api)
+    file = tmp_path / "c.yaml"
+    with Sidecar(Logs(tmp_path / "logs", 1 << 30), port=0) as sidecar:
+        file.write_text(f"targets: [{{pod: a, agent: '{sidecar.url}'}}]\n")
+        findings = json.loads(run("doctor", "--config", str(file), "--format", "json")[1])["findings"]
+    found = {one["asked"]: one["found"] for one in findings}
+    assert found["residency, swaps"] == "observed: every load and eviction, from the engine's own log"
+    assert found["misses per request"] == "unknown: the engine's own log tells of loads, not of requests"
+    assert found["swap queue"] == "unknown"
+
+
 def test_doctor_says_nothing_of_a_page_it_could_not_read(tmp_path: Path):
     file = tmp_path / "c.yaml"
     file.write_text("targets: [{pod: a, metrics: 'http://127.0.0.1:9/metrics'}]\n")
@@ -135,7 +164,9 @@ def test_doctor_says_nothing_of_a_page_it_could_not_read(tmp_path: Path):
 def test_config_check_says_what_is_there(tmp_path: Path):
     file = tmp_path / "c.yaml"
     file.write_text("targets: [{agent: http://x:1}]\n")
-    assert "is right: 1 targets" in run("config", "check", "--config", str(file))[1]
+    assert "is right: 1 target;" in run("config", "check", "--config", str(file))[1]
+    file.write_text("targets: [{agent: http://x:1}, {agent: http://y:1}]\n")
+    assert "is right: 2 targets;" in run("config", "check", "--config", str(file))[1]
     file.write_text("targts: []\n")
     code, _, errors = run("config", "check", "--config", str(file))
     assert (code, "did you mean `targets`?" in errors) == (2, True)
@@ -160,6 +191,10 @@ def test_every_command_has_help(command: list[str]):
         [sys.executable, "-m", "lora_watch.cli", *command, "--help"], capture_output=True, text=True, check=True
     )
     assert "--help" in result.stdout
+
+
+def test_the_version_is_a_command_and_an_option():
+    assert run("--version") == run("version") == (0, f"{__version__}\n", "")
 
 
 def test_help_imports_neither_polars_nor_pydantic():

@@ -23,6 +23,8 @@ GLANCE = 2_000
 """Records of each log that are looked at: the first ones say what kind of process writes it."""
 PER_TARGET = frozenset({"pods", "agents-events", "agents-requests", "agents-status"})
 """Sources that are looked at target by target."""
+FROM_ITS_LOG = "clock none"
+"""What a log that was made from the engine's own log lines says of its clock: nothing in it was timed."""
 INSTALL_AGENT = (
     "install the agent in the engine's image (`pip install --no-deps lora-watch`), run `lora-watch-agent` beside it and name it "
     "as `agent`; without a plug-in, `lora-watch-agent --vllm-log` reads vLLM's own DEBUG lines"
@@ -139,6 +141,8 @@ def _logs(events: Batch, requests: Batch) -> set[str]:
     logs = set()
     if rows.filter(pl.col("slots").is_not_null() | pl.col("kind").is_in(["load", "evict", "use"])).height:
         logs.add("worker")
+    if requests.rows.height:
+        logs.add("requests")
     if requests.rows.height or rows.filter(pl.col("kind").is_in(["register", "unregister"])).height:
         logs.add("api")
     return logs | {f"clock {clock}" for clock in rows["clock"].drop_nulls().unique().to_list()}
@@ -149,15 +153,23 @@ def _knowable(name: str, page: set[str], logs: set[str], agent: str) -> Iterator
     for asked, answer in (("residency, swaps", _residency), ("misses per request", _misses), ("inference share", _share)):
         well, found, remedy = answer(page, logs, agent)
         yield Finding(name, asked, well, found, remedy)
-    if "api" in logs or names.WAITING_BY_REASON in page:
-        source = "requests" if "api" in logs else "waiting requests that the engine deferred"
+    requests = _tells_requests(logs)
+    if requests or names.WAITING_BY_REASON in page:
+        source = "requests" if requests else "waiting requests that the engine deferred"
         yield Finding(name, "swap queue", well=True, found=f"from {source}")
     else:
         remedy = "vLLM 0.20 or newer tells on its page why requests wait" if page else agent
         yield Finding(name, "swap queue", well=False, found="unknown", remedy=remedy)
 
 
+def _tells_requests(logs: set[str]) -> bool:
+    """Whether requests are or will be recorded: an engine's own log (``FROM_ITS_LOG``) names adapters, never requests."""
+    return "requests" in logs or ("api" in logs and FROM_ITS_LOG not in logs)
+
+
 def _residency(page: set[str], logs: set[str], agent: str) -> tuple[bool, str, str]:
+    if FROM_ITS_LOG in logs:
+        return True, "observed: every load and eviction, from the engine's own log", ""
     if "worker" in logs:
         return True, "observed: every load and eviction, from inside the engine", ""
     if {names.ADAPTER_LOADED, names.CACHE_ADAPTERS, names.GPU_ADAPTERS} & page:
@@ -171,8 +183,10 @@ def _residency(page: set[str], logs: set[str], agent: str) -> tuple[bool, str, s
 
 
 def _misses(_page: set[str], logs: set[str], agent: str) -> tuple[bool, str, str]:
-    if "api" in logs:
+    if _tells_requests(logs):
         return True, "observed: every finished request with its adapter and times", ""
+    if FROM_ITS_LOG in logs:
+        return False, "unknown: the engine's own log tells of loads, not of requests", agent
     if "worker" in logs:
         remedy = "run the API server with the plug-in too and without --disable-log-stats, then send a request"
         return False, "no request was recorded; uses stand in for requests", remedy

@@ -235,9 +235,9 @@ def _share(row: dict[str, Any]) -> str:
         return "–"
     value = (
         _percent(high)
-        if low == high
+        if low == high and grade != "D"
         else f"≤ {_percent(high)}"
-        if low is None or low == 0
+        if low is None or low == 0 or grade == "D"
         else f"{_percent(low)} … {_percent(high)}"
     )
     return f"{value} ({grade})"
