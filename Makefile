@@ -60,6 +60,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Say which: make PYTHON=python3.12 …"; exit 1; }
 	@rm -f $@
+	@echo "installing what is needed into $(VENV) (about a minute, once)"
 	@if command -v uv >/dev/null; then \
 	  uv venv -q --allow-existing --python "$$(command -v $(PYTHON))" $(VENV) \
 	  && uv pip install -q --python $(BIN)/python --require-hashes -r requirements.lock \

@@ -42,6 +42,10 @@ def run(data: Path | None, *, stay: bool) -> None:
     def narrate(*about: Any) -> None:
         try:
             told.append(_narrate(*about))
+            if stay or data:
+                console.print(f"Other windows: `lora-watch status --data {folder} --last 1m`", soft_wrap=True)
+            else:
+                console.print("The tables were temporary: --data FOLDER keeps them, --stay goes on serving.")
             if stay:
                 console.print("Still serving; Ctrl-C ends it.")
         finally:  # an error is shown by the thread itself; nobody would watch on
@@ -80,7 +84,7 @@ def _narrate(folder: Path, window: Window, console: Console) -> str:
     console.print(f"\n{change}\n")
     whole = Window(window.start, window.end + SECOND)
     status.show(overview(store, whole, Past(store, SECOND)), adapters=12, console=console)
-    console.print("Each row says how it is known. `lora-watch status --help` tells how to ask for other windows.")
+    console.print("\nEach row says how it is known.")
     return change
 
 

@@ -39,7 +39,9 @@ POD_HEADINGS = (
 )
 ADAPTER_HEADINGS = ("adapter", "now", "requests", "miss", "loads", "swapped\nout", "residency\np50", "p95", "stays", "known")
 TEXTS = frozenset({"now", "known"})
-"""Headings of columns that hold words, not numbers."""
+"""Headings of columns that hold words, not numbers, and are wrapped where there is no room."""
+WRAPPED = 16
+"""Characters that a wrapped column is given at least, if it needs them."""
 
 
 def window_of(last: str, at: str | None) -> tuple[int, int | None]:
@@ -115,7 +117,9 @@ def show(shown: Overview, *, adapters: int, console: Console | None = None) -> N
 def _print(console: Console, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under a title; columns that do not fit beside the others follow in a table below, with the names again."""
     columns = list(zip(headings, *rows, strict=True))
+    narrowest = [WRAPPED if heading in TEXTS else console.width for heading in headings]
     widths = [max(Text.from_markup(cell).cell_len for text in column for cell in text.split("\n")) for column in columns]
+    widths = [min(pair) for pair in zip(widths, narrowest, strict=True)]
     name = min(widths[0], max(console.width // 3, 12))
     room = console.width - name - 4
     parts: list[list[int]] = []
