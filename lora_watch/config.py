@@ -189,6 +189,17 @@ class EventLogSettings(Part):
     role: str = Field("", description="its role")
 
 
+class RequestLogSettings(Part):
+    """Request logs on this machine: JSON lines of a server, a gateway or a proxy."""
+
+    files: tuple[str, ...] = Field(description="paths; a `*` matches any name in the last part", min_length=1)
+    format: str = Field(description="`openai`, `litellm`, `envoy`, or one of `request_log_formats`")
+    pod: str = Field(description="the pod of the requests whose lines do not name one; of a gateway, its name", min_length=1)
+    pool: str = Field("", description="its pool")
+    role: str = Field("", description="its role")
+    pods: Mapping[str, str] = Field(default_factory=dict, description="pods by the address or name that the lines give them")
+
+
 class PrometheusSettings(Part):
     """A Prometheus server that already scrapes the engines."""
 
@@ -263,6 +274,7 @@ RESERVED = frozenset(
         "agents-status",
         "files-events",
         "files-requests",
+        "request-logs",
         "routers",
         "gpus",
         "clock",
@@ -280,6 +292,8 @@ class Settings(Part):
     targets: tuple[TargetSettings, ...] = Field((), description="the engine replicas, one by one")
     target_files: tuple[TargetFileSettings, ...] = Field((), description="or in files")
     event_logs: tuple[EventLogSettings, ...] = Field((), description="event logs on this machine")
+    request_logs: tuple[RequestLogSettings, ...] = Field((), description="request logs on this machine")
+    request_log_formats: Path | None = Field(None, description="file with further formats of request logs, or other ones")
     routers: tuple[RouterSettings, ...] = Field((), description="the replicas of the router, one by one")
     base_models: tuple[str, ...] = Field((), description="served names that are base models, no adapters")
     gpus: GpuSettings = Field(GpuSettings(), description=GpuSettings.__doc__)
@@ -360,7 +374,19 @@ def parse(text: str, *, where: str = "configuration", folder: Path = Path()) -> 
     files = tuple(
         entry.model_copy(update={"files": tuple(str(folder / name) for name in entry.files)}) for entry in settings.target_files
     )
-    return settings.model_copy(update={"store": store, "event_logs": logs, "target_files": files})
+    request_logs = tuple(
+        entry.model_copy(update={"files": tuple(str(folder / name) for name in entry.files)}) for entry in settings.request_logs
+    )
+    formats = None if settings.request_log_formats is None else folder / settings.request_log_formats
+    return settings.model_copy(
+        update={
+            "store": store,
+            "event_logs": logs,
+            "target_files": files,
+            "request_logs": request_logs,
+            "request_log_formats": formats,
+        }
+    )
 
 
 def _explain(error: ValidationError) -> Iterator[str]:
@@ -446,6 +472,9 @@ targets:                                  # engine replicas, one by one
 # prometheus:                             # or a Prometheus that already scrapes them
 #   - url: http://prometheus:9090
 #     selector: namespace="llm"
+
+# request_logs:                           # JSON lines of a gateway or proxy: openai, litellm, envoy
+#   - {files: [/var/log/litellm/requests.jsonl], format: litellm, pod: litellm}
 
 # routers:                                # llm-d's Endpoint Picker: who was sent where
 #   - pod: epp-0

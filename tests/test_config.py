@@ -43,6 +43,12 @@ def test_the_example_is_valid():
         ("cluster: ''", "cluster: "),
         ("collect: {interval: 999999999999999d}", "collect.interval: '999999999999999d' is longer than time itself"),
         ("collect: {interval: .inf}", "collect.interval: 'inf' is longer than time itself"),
+        ("routers: [{metrics: http://x, credentials: c}]", "routers[0].credentials names 'c', which `credentials` lacks"),
+        ("gpus: {exporters: [{metrics: http://x, credentials: c}]}", "gpus.exporters[0].credentials names 'c'"),
+        ("gpus: {pods: [{host: n, gpu: 0, pod: a}, {host: n, gpu: '0', pod: b}]}", "GPU '0 of host n' stands there twice"),
+        ("routers: [{pod: a, metrics: http://x}, {pod: a, metrics: http://y}]", "router 'a' stands there twice"),
+        ("prometheus: [{url: http://x, systems: [epp]}]", "prometheus[0].systems[0]: Input should be 'vllm', 'router' or 'gpu'"),
+        ("request_logs: [{files: [a], format: openai}]", "request_logs[0].pod: is required"),
         ("prometheus: [{name: pods, url: 'http://x'}]", "prometheus name 'pods' is one of our own"),
     ],
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from lora_watch.config import CredentialSettings, GpuExporterSettings, PrometheusSettings, RouterSettings, Settings
+from lora_watch.errors import ConfigError
 from lora_watch.model import SECOND, PodId
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
 from lora_watch.sources.agent import AgentEvents, AgentRequests, AgentStatus, Doors
@@ -14,6 +15,8 @@ from lora_watch.sources.epp import Epp
 from lora_watch.sources.http import NO_CREDENTIALS, Credentials
 from lora_watch.sources.placed import PlacedPages, PlacedSamples, System
 from lora_watch.sources.prometheus import PodLabels, Prometheus, PrometheusSamples, Reading
+from lora_watch.sources.request_log import Reader, load_formats
+from lora_watch.sources.request_log_files import RequestLog, RequestLogs
 from lora_watch.sources.scrape import PodMetrics
 from lora_watch.sources.targets import Target, TargetFiles, Targets
 
@@ -23,7 +26,8 @@ def sources_of(settings: Settings, clock: Callable[[], int]) -> tuple[Source, ..
     Every source the settings name, in the order they should first be read; empty where they name nothing. ``clock`` gives µs UTC.
 
     Their names are ``pods``, ``agents-events``, ``agents-requests``, ``agents-status``, ``files-events``, ``files-requests``,
-    ``routers``, ``gpus`` and the names of the Prometheus servers, with ``-router`` and ``-gpu`` for what else is read of them.
+    ``request-logs``, ``routers``, ``gpus`` and the names of the Prometheus servers, with ``-router`` and ``-gpu`` for what else
+    is read of them. Raises ConfigError where a request log has a format that nobody knows.
     """
     collect = settings.collect
     interval = _micros(collect.interval)
@@ -43,6 +47,8 @@ def sources_of(settings: Settings, clock: Callable[[], int]) -> tuple[Source, ..
             AgentLogFiles(name, table, folders, records_per_stream=collect.events_per_tick)
             for name, table in (("files-events", ADAPTER_EVENTS), ("files-requests", REQUESTS))
         ]
+    if settings.request_logs:
+        sources.append(RequestLogs("request-logs", request_logs_of(settings), lines_per_stream=collect.events_per_tick))
     for name, system, found in (
         ("routers", epp_of(settings), settings.routers),
         ("gpus", dcgm_of(settings), settings.gpus.exporters),
@@ -79,6 +85,19 @@ def prometheus_sources(
                 PlacedSamples(f"{name}-{kind}", door, placed[kind], matchers=server.selector, pod_labels=labels, reading=reading)
             )
     return made
+
+
+def request_logs_of(settings: Settings) -> list[RequestLog]:
+    """The request logs the settings name. Raises ConfigError for a format that nobody knows."""
+    formats = load_formats(settings.request_log_formats)
+    logs = []
+    for number, entry in enumerate(settings.request_logs):
+        if entry.format not in formats:
+            raise ConfigError(f"request_logs[{number}].format {entry.format!r} is not known; known here: {', '.join(formats)}")
+        pod = PodId(settings.cluster, entry.pod, entry.pool, entry.role)
+        reader = Reader(formats[entry.format], pod, "request-logs", frozenset(settings.base_models), entry.pods)
+        logs += [RequestLog(file, reader) for file in entry.files]
+    return logs
 
 
 def epp_of(settings: Settings) -> Epp:

@@ -19,6 +19,8 @@ from lora_watch.sources.dcgm import Dcgm
 from lora_watch.sources.epp import Epp
 from lora_watch.sources.placed import PlacedPages, PlacedSamples
 from lora_watch.sources.prometheus import Prometheus, PrometheusSamples, Reading
+from lora_watch.sources.request_log import Reader, load_formats
+from lora_watch.sources.request_log_files import RequestLog, RequestLogs
 from lora_watch.sources.scrape import PodMetrics
 from lora_watch.sources.targets import Target, Targets
 
@@ -85,6 +87,11 @@ def files(table) -> Callable[[str, object], Source]:
     return lambda url, folder: AgentLogFiles("f", table, [LogFolder(folder, PodId("c", "pod-0"))])
 
 
+def request_logs(url: str, folder) -> Source:
+    reader = Reader(load_formats()["openai"], PodId("c", "pod-0"), "l")
+    return RequestLogs("l", [RequestLog(str(folder / "requests.log"), reader)])
+
+
 MEMBERS = [
     Member("scrape", lambda url, folder: PodMetrics("s", targets(url))),
     Member("agent events", lambda url, folder: AgentEvents("e", targets(url))),
@@ -94,6 +101,7 @@ MEMBERS = [
     Member("router", lambda url, folder: PlacedPages("o", targets(f"{url}/epp"), Epp())),
     Member("router in prometheus", lambda url, folder: PlacedSamples("q", Prometheus(url, retries=0), Epp(), reading=MINUTE)),
     Member("gpu", lambda url, folder: PlacedPages("g", targets(f"{url}/dcgm"), Dcgm())),
+    Member("request logs", request_logs),
     Member("event files", files(ADAPTER_EVENTS)),
     Member("request files", files(REQUESTS)),
 ]
@@ -107,6 +115,8 @@ def folder(tmp_path):
     boot = "0b0e4a11-2222-4333-8444-555555555555"
     lines = [json.dumps({**item, "boot": boot}, separators=(",", ":")) + "\n" for item in LOG]
     (tmp_path / f"{boot}.000000000001.jsonl").write_text("".join(lines))
+    log = {"model": "a", "created": NOW // SECOND - 20, "duration_ms": 1500, "request_id": "r"}
+    (tmp_path / "requests.log").write_text(json.dumps(log) + "\n")
     return tmp_path
 
 
@@ -133,7 +143,7 @@ def test_every_row_lies_before_until_and_says_where_it_is_from(member, serve, fo
 def test_positions_belong_to_streams_that_parse_back(member, serve, folder):
     positions = member.make(serve(system).url, folder).read({}, NOW).positions
     assert positions
-    assert all(len(parse_stream(name)) >= 3 and isinstance(position, int) for name, position in positions.items())
+    assert all(len(parse_stream(name)) >= 2 and isinstance(position, int) for name, position in positions.items())
 
 
 @every
@@ -154,6 +164,7 @@ def test_reading_twice_from_the_same_positions_gives_the_same_rows(member, serve
 
 @every
 def test_an_empty_answer_is_an_empty_frame_of_the_table_or_says_why(member, serve, tmp_path):
+    (tmp_path / "requests.log").touch()
     source = member.make(serve(nothing).url, tmp_path)
     batch = source.read({}, NOW)
     assert batch.rows.schema == dict(source.table.schema)
