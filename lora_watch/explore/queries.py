@@ -9,6 +9,7 @@ from lora_watch import names
 from lora_watch.derive.boots import boots
 from lora_watch.derive.carry import carry
 from lora_watch.derive.groups import PROVENANCE
+from lora_watch.derive.horizon import REACH, unseen
 from lora_watch.derive.inference_share import GPU_METRICS, inference_share
 from lora_watch.derive.little import little
 from lora_watch.derive.misses import misses, request_lookups
@@ -20,6 +21,7 @@ from lora_watch.derive.swap_queue import swap_queue
 from lora_watch.derive.swaps import swaps
 from lora_watch.model import HOUR, MINUTE, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, TABLES
+from lora_watch.sources.base import AGENTS_EVENTS
 from lora_watch.store.tables import Store
 
 POD = ("cluster", "pool", "role", "pod")
@@ -106,6 +108,9 @@ def overview(store: Store, window: Window, past: Past) -> Overview:
     events = pl.concat([held, store.rows(ADAPTER_EVENTS, Window(begin, window.end))]).lazy()
     requests = store.rows(REQUESTS, Window(window.start, window.end + LONGEST_REQUEST)).lazy()
     samples = store.rows(SAMPLES, window, pl.col("metric").is_in(_SAMPLES)).lazy()
+    looks = store.rows(SAMPLES, Window(window.end - REACH, window.end), pl.col("metric") == names.SAMPLE_SCRAPE_UP).lazy()
+    gone = unseen(events, requests, looks, window, polled=AGENTS_EVENTS).collect()
+    events = pl.concat([events, gone.lazy()])
     up, sat = boots(events).collect().lazy(), stays(events).collect().lazy()
     asked, moved = request_lookups(requests, sat).collect().lazy(), moves(events).collect().lazy()
 
@@ -132,7 +137,7 @@ def overview(store: Store, window: Window, past: Past) -> Overview:
         },
         POD,
     ).with_columns(_per_second(count).alias(name) for count, name in RATES)
-    adapters = _joined({**by(ADAPTER), "residents": _resident(sat, window)}, ADAPTER)
+    adapters = _joined({**by(ADAPTER), "residents": _resident(sat, gone.lazy(), window)}, ADAPTER)
     return Overview(window, pods.sort(POD), adapters.sort(ADAPTER))
 
 
@@ -180,8 +185,9 @@ def _lost(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     )
 
 
-def _resident(sat: pl.LazyFrame, window: Window) -> pl.LazyFrame:
-    """Whether each adapter that had a stay was in a slot at the end of the window."""
+def _resident(sat: pl.LazyFrame, gone: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+    """Whether each adapter that had a stay was in a slot at the end of the window; null in the pods of ``gone``."""
+    sat = sat.join(gone, on="stream", how="anti")
     there = (pl.col("resident_from") < window.end) & (pl.col("left_at").is_null() | (pl.col("left_at") >= window.end))
     return (
         sat.filter(pl.col("adapter").is_not_null())

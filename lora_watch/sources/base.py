@@ -23,6 +23,8 @@ class Source(Protocol):
         """The rows after ``positions`` and before ``until``, complete up to the positions of the batch."""
 
 
+AGENTS_EVENTS = "agents-events"
+"""Name of the source that asks the sidecars for events: what bears it is known as far as the looks at the sidecar say."""
 MAX_PROBLEMS = 20
 """Problems of one page or log told one by one; the rest are counted."""
 
