@@ -16,6 +16,7 @@ from lora_watch.derive.misses import misses, request_lookups
 from lora_watch.derive.moves import moves
 from lora_watch.derive.occupancy import occupancy
 from lora_watch.derive.residency import residency
+from lora_watch.derive.shards import bucket_ranges, shards_for
 from lora_watch.derive.stays import stays
 from lora_watch.derive.swap_queue import swap_queue
 from lora_watch.derive.swaps import swaps
@@ -82,8 +83,9 @@ class Past:
     events that came late get their place. A load further back than ``lookback`` is not known: its stay is left-truncated.
     """
 
-    def __init__(self, store: Store, lookback: int) -> None:
+    def __init__(self, store: Store, lookback: int, *, step: int = CARRY_STEP) -> None:
         self._store = store
+        self._step = step
         self._lookback = lookback
         self._held = ADAPTER_EVENTS.empty()
         self._moment: int | None = None
@@ -94,11 +96,29 @@ class Past:
         if self._moment is None or not self._moment <= moment < min(self._moment + self._lookback, self._read_anew + REREAD):
             self._held, self._moment, self._read_anew = ADAPTER_EVENTS.empty(), moment - self._lookback, moment
         if self._moment < moment:
-            for part in Window(self._moment, moment).split(CARRY_STEP):
+            for part in Window(self._moment, moment).split(self._step):
                 new = self._store.rows(ADAPTER_EVENTS, part)
                 self._held = carry(pl.concat([self._held, new]).lazy(), part.end).collect()
         self._moment = moment
         return self._held
+
+
+def overview_by_shards(store: Store, window: Window, lookback: int, shards: int | None = None) -> Overview:
+    """
+    The overview of a window of any size, computed some whole pods at a time: memory is that of one shard and of the result.
+
+    Unless told, ``shards`` is :func:`shards_for` the events and requests of the window.
+    """
+    if shards is None:
+        shards = shards_for(sum(store.count(table, window) for table in (ADAPTER_EVENTS, REQUESTS)))
+    if shards == 1:
+        return overview(store, window, Past(store, lookback))
+    parts = []
+    for low, high in bucket_ranges(shards):
+        part = store.part(range(low, high))
+        parts.append(overview(part, window, Past(part, lookback, step=shards * CARRY_STEP)))
+    pods, adapters = pl.concat([part.pods for part in parts]), pl.concat([part.adapters for part in parts])
+    return Overview(window, pods.sort(POD), adapters.sort(ADAPTER))
 
 
 def overview(store: Store, window: Window, past: Past) -> Overview:

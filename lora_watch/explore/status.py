@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lora_watch.config import parse_duration
 from lora_watch.errors import LoraWatchError
-from lora_watch.explore.queries import Overview, Past, newest, overview
+from lora_watch.explore.queries import Overview, newest, overview_by_shards
 from lora_watch.model import DAY, SECOND, Window
 from lora_watch.store.tables import Store
 
@@ -77,7 +77,7 @@ def read(store: Store, span: tuple[int, int | None], *, lookback: int, now: int 
             raise LoraWatchError(
                 f"nothing is stored yet in {store.root}: is `lora-watch serve` running, and does `lora-watch doctor` reach a pod?"
             )
-    return overview(store, Window(end - length, end), Past(store, lookback))
+    return overview_by_shards(store, Window(end - length, end), lookback)
 
 
 def as_json(shown: Overview) -> str:

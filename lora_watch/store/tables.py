@@ -189,8 +189,13 @@ class Store:
     Reading never sees half a commit; a table nobody wrote yet reads as empty.
     """
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, *, buckets: range | None = None) -> None:
         self.root = Path(root)
+        self._buckets = buckets
+
+    def part(self, buckets: range) -> "Store":
+        """The same tables as far as these shards go: what is read of it is about whole pods, and of no others."""
+        return Store(self.root, buckets=buckets)
 
     def ledger(self, table: Table) -> Ledger:
         """A writer's view of a table, which is made if need be. Keep it: it remembers positions between appends."""
@@ -211,8 +216,8 @@ class Store:
         except FileNotFoundError:
             return table.empty().lazy()
         frame = scan(handle, table, window)
-        if buckets is not None:
-            frame = frame.filter(pl.col("bucket").is_between(buckets.start, buckets.stop - 1))
+        for shards in filter(None, (buckets, self._buckets)):
+            frame = frame.filter(pl.col("bucket").is_between(shards.start, shards.stop - 1))
         if pods is not None:
             wanted = sorted({bucket_of(cluster, pod) for cluster, pod in pods.select("cluster", "pod").iter_rows()})
             named = pl.any_horizontal(
@@ -237,6 +242,10 @@ class Store:
         rows = self.scan(table) if before is None else self.scan(table).filter(pl.col("at") < before)
         at: int | None = self._read(table, rows.select(pl.col("at").max())).item()
         return at
+
+    def count(self, table: Table, window: Window) -> int:
+        """How many rows there are in the window. StoreError where a file is gone or damaged."""
+        return int(self._read(table, self.scan(table, window).select(pl.len())).item())
 
     def _read(self, table: Table, frame: pl.LazyFrame) -> pl.DataFrame:
         with translated(f"reading table {table.name} in {self.root / table.name}"):

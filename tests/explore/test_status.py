@@ -8,8 +8,9 @@ from pathlib import Path
 
 from builders import rows
 
+from lora_watch.explore.queries import overview_by_shards
 from lora_watch.explore.status import as_json, read
-from lora_watch.model import HOUR, MINUTE, SECOND
+from lora_watch.model import HOUR, MINUTE, SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS, Batch
 from lora_watch.store.tables import Store
 
@@ -46,3 +47,13 @@ def test_any_name_passes_a_terminal_that_lacks_its_letters(tmp_path: Path):
     assert "\\U0001f999" in for_people
     assert [one["adapter"] for one in json.loads(for_programs)["adapters"]] == ["ключ 🦙"]
     assert as_json(read(store, (HOUR, None), lookback=HOUR)).isascii()
+
+
+def test_the_overview_of_many_shards_is_that_of_one(tmp_path: Path):
+    for number in range(6):
+        store = stored(tmp_path, f"pod-{number}", NOW - number * MINUTE, adapter=f"a{number % 3}")
+    window = Window(NOW - 4 * MINUTE, NOW + 1)
+    one, many = (overview_by_shards(store, window, HOUR, shards) for shards in (1, 16))
+    assert one.pods.height == 6
+    assert one.pods.equals(many.pods)
+    assert one.adapters.equals(many.adapters)
