@@ -42,8 +42,8 @@ def occupancy(
     * ``occupancy_ratio``: ``resident_adapters ÷ slots``. At 1 in any warm pod: it says nothing about trouble;
     * ``active_adapters``: distinct adapters in flight or queued at least once in the window (see below),
       ``active_per_slot_ratio``: ÷ slots, may exceed 1;
-    * ``observed_seconds``: sum over engines of the time a boot was up in the window; ``occupied_slot_seconds``; ``engines``;
-      ``provenance``.
+    * ``observed_seconds``: sum over engines of the time a boot was up in the window (``engines_observed`` of them were);
+      ``occupied_slot_seconds``; ``engines``; ``provenance``.
 
     An adapter is active if one of its requests was queued or running for a moment of the window (requests still open have no
     row yet), or it has a `use` or a `release` in the window, or its last such record before the window is a `use` in a boot
@@ -52,8 +52,9 @@ def occupancy(
     whose `start` is held) it is null, else 0.
 
     Grouped by adapter, ``slots`` and ``observed_seconds`` are those of the group's engines and ``active_adapters`` is 1 or 0.
-    Engines without a boot in the window have no row, their samples excepted. Ratios of a group are ratios of sums, never
-    means of ratios.
+    Engines without a boot in the window have no row, their samples and requests excepted; requests that name no engine (one API
+    server in front of several) are their pod's, and no engine of their own where it has any. Ratios of a group are ratios of
+    sums, never means of ratios.
     """
     keys = group_columns(by)
     engine_keys = [key for key in keys if key != "adapter"]
@@ -89,9 +90,13 @@ def occupancy(
     active = wanted.group_by(keys).agg(
         active=pl.col("adapter").n_unique().cast(pl.Int64), active_provenance=pl.col("ranked").max()
     )
-    whole = _with_pages(pl.concat([engines, wanted.select(*ENGINE, told=pl.lit(value=False))], how="diagonal"), samples, window)
+    nobody = pl.col("engine").fill_null("") == ""  # an API server in front of several engines can't say which one it was
+    asked = wanted.filter(~nobody), wanted.filter(nobody).join(engines.select(POD), on=POD, how="anti", nulls_equal=True)
+    unheard = pl.concat(asked).select(*ENGINE, told=pl.lit(value=False))
+    whole = _with_pages(pl.concat([engines, unheard], how="diagonal"), samples, window)
     groups = whole.group_by(engine_keys).agg(
         engines=pl.len().cast(pl.Int64),
+        engines_observed=(pl.col("observed_seconds") > 0).sum().cast(pl.Int64),
         observed_seconds=pl.col("observed_seconds").sum(),
         engines_without_slots=pl.col("slots").is_null().sum().cast(pl.Int64),
         slots=pl.when(pl.col("slots").is_not_null().all()).then(pl.col("slots").sum()),
@@ -120,6 +125,7 @@ def occupancy(
             "observed_seconds",
             pl.col("occupied").alias("occupied_slot_seconds"),
             "engines",
+            "engines_observed",
             "engines_without_slots",
             provenance.alias("provenance"),
         )

@@ -30,6 +30,8 @@ POD = ("cluster", "pool", "role", "pod")
 ADAPTER = (*POD, "adapter")
 LONGEST_REQUEST = HOUR
 """A request scheduled in a window is looked for until this long after it: its row is written when it finishes."""
+LONGEST_STEPS = MINUTE
+"""A record of steps that began in a window is looked for until this long after it: it is written when they end."""
 RATES = (
     ("swaps", "swaps_per_second"),
     ("loads", "loads_per_second"),
@@ -129,6 +131,7 @@ def overview(store: Store, window: Window, past: Past) -> Overview:
     requests = store.rows(REQUESTS, Window(window.start, window.end + LONGEST_REQUEST)).lazy()
     samples = store.rows(SAMPLES, window, pl.col("metric").is_in(_SAMPLES)).lazy()
     looks = store.rows(SAMPLES, Window(window.end - REACH, window.end), pl.col("metric") == names.SAMPLE_SCRAPE_UP).lazy()
+    begun = store.rows(ADAPTER_EVENTS, Window(window.end, window.end + LONGEST_STEPS), pl.col("kind") == "steps").lazy()
     gone = unseen(events, requests, looks, window, polled=AGENTS_EVENTS).collect()
     events = pl.concat([events, gone.lazy()])
     up, sat = boots(events).collect().lazy(), stays(events).collect().lazy()
@@ -149,7 +152,7 @@ def overview(store: Store, window: Window, past: Past) -> Overview:
             **by(POD),
             "occupancy": occupancy(sat, up, window, by=POD, events=events, requests=requests, samples=samples),
             "swap_queue": queue.rename({"mean_depth": "swap_queue_mean", "max_depth": "swap_queue_max"}),
-            "inference_share": inference_share(events, window, by=POD, boots=up, samples=samples),
+            "inference_share": inference_share(pl.concat([events, begun]), window, by=POD, boots=up, samples=samples),
             "little": little(events, window, by=POD, boots=up, stays=sat, moves=moved).select(
                 *POD, "provenance", little_residual_ratio="residual_ratio"
             ),
@@ -163,11 +166,11 @@ def overview(store: Store, window: Window, past: Past) -> Overview:
 
 def _per_second(count: str) -> pl.Expr:
     """
-    A count over the time in which it could happen: ``count × engines ÷ observed seconds``, observed seconds summed over engines.
+    A count over the time in which it could happen: ``count × engines ÷ observed seconds``, of the engines that were up.
 
     An engine that started five minutes ago has five minutes of swaps, not an hour's; null where no engine was up.
     """
-    return pl.when(pl.col("observed_seconds") > 0).then(pl.col(count) * pl.col("engines") / pl.col("observed_seconds"))
+    return pl.when(pl.col("observed_seconds") > 0).then(pl.col(count) * pl.col("engines_observed") / pl.col("observed_seconds"))
 
 
 def _joined(parts: Mapping[str, pl.LazyFrame], keys: tuple[str, ...]) -> pl.DataFrame:

@@ -135,3 +135,11 @@ def test_a_page_on_which_nobody_was_in_flight_is_a_pod_with_no_active_adapter():
     said = nobody.with_columns(metric=pl.lit(names.SAMPLE_MAX_LORA), value=pl.lit(2.0), series=pl.lit("m"))
     row = told(events(""), samples=pl.concat([nobody, said])).row(0, named=True)
     assert (row["slots"], row["active_adapters"], row["resident_adapters"], row["provenance"]) == (2, 0, None, "activity")
+
+
+def test_requests_that_name_no_engine_are_their_pods_and_make_no_engine_of_it():
+    two = pl.concat([events("a:0-", start_at=0, engine=engine, stream=f"agent/c/pod-0/{engine}") for engine in ("0", "1")])
+    row = told(two, requests=requests("x:10/12/13/20", engine="")).row(0, named=True)
+    assert (row["engines"], row["engines_observed"], row["slots"], row["active_adapters"]) == (2, 2, 8, 1)
+    alone = told(events(""), requests=requests("x:10/12/13/20", engine="")).row(0, named=True)
+    assert (alone["engines"], alone["engines_observed"], alone["slots"], alone["active_adapters"]) == (1, 0, None, 1)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from builders import rows
 
 from lora_watch.explore.queries import overview_by_shards
@@ -57,3 +58,17 @@ def test_the_overview_of_many_shards_is_that_of_one(tmp_path: Path):
     assert one.pods.height == 6
     assert one.pods.equals(many.pods)
     assert one.adapters.equals(many.adapters)
+
+
+def test_steps_that_end_behind_the_window_count_with_their_part(tmp_path: Path):
+    store = Store(tmp_path)
+    clocked = {"kind": "steps", "count": 1, "clock": "cuda", "wall_seconds": 2.0, "execute_seconds": 1.0, "adapter_seconds": 0.0}
+    records = [
+        {"at": NOW, "kind": "start", "slots": 2},
+        {**clocked, "at": NOW + 5 * SECOND},
+        {**clocked, "at": NOW + 11 * SECOND},
+    ]
+    frame = rows(ADAPTER_EVENTS, records, stream="s")
+    store.ledger(ADAPTER_EVENTS).append(Batch(frame, {"s": 3}), at=NOW)
+    shown = overview_by_shards(store, Window(NOW, NOW + 10 * SECOND), HOUR)
+    assert shown.pods["share"].to_list() == [pytest.approx((1.0 + 0.5) / 10)]
