@@ -69,6 +69,14 @@ def test_a_share_that_is_an_upper_bound_is_never_shown_as_a_value(data: Path):
     assert "≤ 0.0 % (D)" in written.getvalue()
 
 
+def test_loads_that_nobody_saw_are_one_dash(data: Path):
+    shown = read(Store(data), (120 * SECOND, None), lookback=SECOND)
+    unseen = shown.pods.with_columns(warm=pl.lit(None, pl.Int64), cold=pl.lit(None, pl.Int64))
+    written = StringIO()
+    show(replace(shown, pods=unseen), adapters=0, console=Console(file=written, width=160))
+    assert "–+–" not in written.getvalue()
+
+
 def test_two_pods_of_one_name_are_told_apart_by_their_cluster(data: Path):
     shown = read(Store(data), (120 * SECOND, None), lookback=SECOND)
     other = shown.pods.with_columns(cluster=pl.lit("east"))

@@ -152,7 +152,7 @@ def _pod(row: dict[str, Any], labels: Mapping[tuple[str, str], str]) -> list[str
         _count(row["slots"]),
         _ratio_of(row["active_adapters"], row["slots"]),
         _number(row["swaps_per_second"], 3),
-        f"{_count(row['warm'])}+{_count(row['cold'])}",
+        _loads(row["warm"], row["cold"]),
         quantile(row, "p50"),
         quantile(row, "p95"),
         _count(row["requests"]),
@@ -224,6 +224,10 @@ def quantile(row: dict[str, Any], name: str) -> str:
     """``p50`` or ``p95`` of a row as text: its value, ``> x`` where it is not reached, or a dash."""
     known, least = row[f"{name}_seconds"], row[f"{name}_lower_bound_seconds"]
     return _span(known) if known is not None else f"> {_span(least)}" if least is not None else "–"
+
+
+def _loads(warm: int | None, cold: int | None) -> str:
+    return "–" if warm is None and cold is None else f"{_count(warm)}+{_count(cold)}"
 
 
 def _stays(row: dict[str, Any]) -> str:
