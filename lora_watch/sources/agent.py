@@ -18,7 +18,7 @@ from lora_watch import names
 from lora_watch.errors import SourceError, SourceRejected, SourceUnavailable
 from lora_watch.model import SECOND
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, Batch, Table
-from lora_watch.sources.base import printable, stream
+from lora_watch.sources.base import Turns, printable, stream
 from lora_watch.sources.event_log import Origin, conformed, frame, read_records, take
 from lora_watch.sources.http import HttpDoor
 from lora_watch.sources.series import sample_frame, sample_row
@@ -104,26 +104,34 @@ class _AgentSource:
         self._targets = targets
         self._limit = records_per_stream
         self._doors = doors
+        self._turns = Turns(doors.threads)
 
     def read(self, positions: Mapping[str, int], until: int) -> Batch:
         """
         What each boot's log gained since its position, at most so many records each, and so many in all (``RECORDS_PER_READ``).
 
-        ``until`` does not cut the rows: a log advances by seq, and a pod's clock may be ahead of ours. One pod that fails is a
-        problem; SourceUnavailable or SourceRejected only where all of them failed.
+        ``until`` does not cut the rows: a log advances by seq, and a pod's clock may be ahead of ours. Of the pods that failed
+        last time so many are asked as there are threads (see ``Turns``). One pod that fails is a problem; SourceUnavailable or
+        SourceRejected only where all of them failed.
         """
         targets, problems = self._targets.read()
-        asked = [target for target in targets if target.agent_url]
+        known = {stream("agent", target.cluster, target.pod): target for target in targets if target.agent_url}
+        waiting = self._turns.waiting(list(known))
+        picked = self._turns.pick(list(known))
+        asked = [known[name] for name in picked]
         with ThreadPoolExecutor(self._doors.threads) as pool:
             share = max(RECORDS_PER_READ // max(len(asked), 1), _LEAST_PER_POD)
             answers = list(pool.map(lambda target: self._pod(target, positions, until, share), asked))
+        self._turns.settle({name: answer.failure is None for name, answer in zip(picked, answers, strict=True)}, known)
         failures = [answer.failure for answer in answers if answer.failure is not None]
         if failures and len(failures) == len(asked):
             kind = SourceUnavailable if any(isinstance(error, SourceUnavailable) for error in failures) else SourceRejected
             raise kind(f"none of {len(asked)} agents could be read; the first: {failures[0]}")
         moved = {name: position for answer in answers for name, position in answer.positions.items()}
         found = [problem for answer in answers for problem in answer.problems]
-        return Batch(conformed(self.table, (f for answer in answers for f in answer.frames)), moved, (*problems, *found))
+        return Batch(
+            conformed(self.table, (f for answer in answers for f in answer.frames)), moved, (*problems, *waiting, *found)
+        )
 
     def _pod(self, target: Target, positions: Mapping[str, int], until: int, share: int) -> "_Answer":
         answer = _Answer([], {}, [], left=share)
@@ -235,16 +243,22 @@ class AgentStatus:
         self._clock = clock
         self._interval = interval
         self._doors = doors
+        self._turns = Turns(doors.threads)
 
     def read(self, positions: Mapping[str, int], until: int) -> Batch:
         """One look at each sidecar that is due."""
         targets, problems = self._targets.read()
         streams = {stream("agent-status", target.cluster, target.pod): target for target in targets if target.agent_url}
         due = {name: target for name, target in streams.items() if 2 * (until - positions.get(name, 0)) >= self._interval}
+        waiting = self._turns.waiting(list(due))
+        picked = self._turns.pick(list(due))
         with ThreadPoolExecutor(self._doors.threads) as pool:
-            looks = list(pool.map(lambda target: self._look(target, until), due.values()))
+            looks = list(pool.map(lambda name: self._look(due[name], until), picked))
+        self._turns.settle({name: rows[-1]["value"] == 1.0 for name, (rows, _) in zip(picked, looks, strict=True)}, streams)
         rows = [row for look, _ in looks for row in look]
-        return Batch(sample_frame(rows), dict.fromkeys(due, until), (*problems, *(text for _, text in looks if text)))
+        return Batch(
+            sample_frame(rows), dict.fromkeys(picked, until), (*problems, *waiting, *(text for _, text in looks if text))
+        )
 
     def _look(self, target: Target, until: int) -> tuple[list[dict[str, Any]], str]:
         rows: list[dict[str, Any]] = []

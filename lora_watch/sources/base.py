@@ -1,6 +1,6 @@
 """The contract of a source, and the names of its streams."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 from urllib.parse import quote, unquote
 
@@ -27,6 +27,45 @@ AGENTS_EVENTS = "agents-events"
 """Name of the source that asks the sidecars for events: what bears it is known as far as the looks at the sidecar say."""
 MAX_PROBLEMS = 20
 """Problems of one page or log told one by one; the rest are counted."""
+
+
+class Turns:
+    """
+    Whom to ask this time: everybody who answered last time, and of those who did not, ``most`` at a time, in turn.
+
+    A pod that is gone costs a time-out. Hundreds of them, asked each time, would hold up the pods that live for minutes.
+
+    >>> turns = Turns(most=1)
+    >>> turns.settle({"a": True, "b": False, "c": False}, {"a", "b", "c"})
+    >>> turns.pick(["a", "b", "c", "new"]), turns.waiting(["a", "b", "c", "new"])
+    (['a', 'new', 'b'], ('1 more pods that did not answer wait for their turn',))
+    >>> turns.settle({"a": True, "b": False}, {"a", "b", "c"})
+    >>> turns.pick(["a", "b", "c", "new"])
+    ['a', 'new', 'c']
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._failed: dict[str, None] = {}  # the one whose turn is next comes first
+
+    def pick(self, names: Sequence[str]) -> list[str]:
+        """Those of ``names`` to ask now."""
+        there = set(names)
+        failed = [name for name in self._failed if name in there]
+        return [*(name for name in names if name not in self._failed), *failed[: self._most]]
+
+    def waiting(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The problem that some of ``names`` are not asked now, if so."""
+        more = sum(name in self._failed for name in names) - self._most
+        return (f"{more} more pods that did not answer wait for their turn",) if more > 0 else ()
+
+    def settle(self, answered: Mapping[str, bool], known: Collection[str]) -> None:
+        """Take note of who answered, and forget whoever is not ``known`` any more."""
+        self._failed = {name: None for name in self._failed if name in known}
+        for name, well in answered.items():
+            self._failed.pop(name, None)
+            if not well:
+                self._failed[name] = None
 
 
 def capped(problems: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from lora_watch.errors import SourceError
 from lora_watch.model import SECOND
 from lora_watch.schema import SAMPLES, Batch
 from lora_watch.sources import vllm
-from lora_watch.sources.base import printable, stream
+from lora_watch.sources.base import Turns, printable, stream
 from lora_watch.sources.exposition import parse_page
 from lora_watch.sources.http import HttpDoor
 from lora_watch.sources.series import sample_frame, sample_row
@@ -49,6 +49,7 @@ class PodMetrics:
         self._timeout = timeout
         self._deadline_seconds = deadline_seconds
         self._max_bytes = max_bytes
+        self._turns = Turns(threads)
 
     def read(self, positions: Mapping[str, int], until: int) -> Batch:
         """One look at each pod that is due."""
@@ -56,11 +57,14 @@ class PodMetrics:
         streams = {stream("scrape", target.cluster, target.pod): target for target in targets if target.metrics_url}
         due = {name: target for name, target in streams.items() if 2 * (until - positions.get(name, 0)) >= self._interval}
         known = self._known()
+        waiting = self._turns.waiting(list(due))
+        picked = self._turns.pick(list(due))
         with ThreadPoolExecutor(self._threads) as pool:
-            looks = list(pool.map(lambda target: self._look(target, until, known), due.values()))
+            looks = list(pool.map(lambda name: self._look(due[name], until, known), picked))
+        self._turns.settle({name: rows[-1]["value"] == 1.0 for name, (rows, _) in zip(picked, looks, strict=True)}, streams)
         rows = [row for look, _ in looks for row in look]
         found = [problem for _, look in looks for problem in look]
-        return Batch(sample_frame(rows), dict.fromkeys(due, until), (*problems, *found))
+        return Batch(sample_frame(rows), dict.fromkeys(picked, until), (*problems, *waiting, *found))
 
     def _look(self, target: Target, until: int, known: Collection[str]) -> tuple[list[dict[str, Any]], list[str]]:
         """The rows and problems of one pod."""

@@ -13,7 +13,7 @@ from lora_watch import names
 from lora_watch.errors import SourceRejected, SourceUnavailable
 from lora_watch.model import MINUTE, SECOND, PodId
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
-from lora_watch.sources.agent import AgentEvents, AgentRequests, AgentStatus
+from lora_watch.sources.agent import AgentEvents, AgentRequests, AgentStatus, Doors
 from lora_watch.sources.agent_files import AgentLogFiles, LogFolder
 from lora_watch.sources.targets import Target, Targets
 
@@ -89,6 +89,23 @@ def test_a_worker_is_not_asked_for_requests(serve):
 def test_an_engine_inside_the_api_server_is_asked_for_requests(serve):
     server = serve(Sidecar([record(1, "request", adapter="a", finished=NOW)], role="both"))
     assert AgentRequests("r", targets(server.url)).read({}, NOW).rows["adapter"].to_list() == ["a"]
+
+
+def test_pods_that_do_not_answer_are_asked_in_turn_and_hold_up_nobody(serve, closed_port):
+    live = serve(Sidecar([record(1)]))
+    everyone = targets(live.url, *[closed_port] * 5)
+    events, status = (
+        AgentEvents("a", everyone, doors=Doors(threads=2)),
+        AgentStatus("s", everyone, lambda: NOW, doors=Doors(threads=2)),
+    )
+    for source in (events, status):
+        first, *later = [source.read({}, NOW) for _ in range(4)]
+        assert sum("pod-" in problem for problem in first.problems) == 5
+        assert [sum("pod-" in problem for problem in batch.problems) for batch in later] == [2, 2, 2]
+        assert all("3 more pods that did not answer wait for their turn" in batch.problems for batch in later)
+        asked = {problem.split("'")[1] for batch in later for problem in batch.problems if "pod-" in problem}
+        assert asked == {f"pod-{number}" for number in range(1, 6)}
+        assert all(batch.rows["pod"].is_in(["pod-0"]).any() for batch in later)
 
 
 def test_a_pod_with_much_to_tell_is_read_a_bounded_part_at_a_time(serve):
