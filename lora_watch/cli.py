@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 config_app = typer.Typer(no_args_is_help=True, help="Read, check and explain the configuration.")
 app.add_typer(config_app, name="config")
+import_app = typer.Typer(no_args_is_help=True, help="Read the past into the store; the same command goes on where it stopped.")
+app.add_typer(import_app, name="import")
 
 ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")]
 DEFAULT_CONFIG = Path("lora-watch.yaml")
@@ -131,6 +134,128 @@ def demo(
     _guarded(lambda: run(data, stay=sys.stdin.isatty() if stay is None else stay))
 
 
+@app.command()
+def simulate(
+    scenario: Annotated[str, typer.Option(help="Name of a scenario that comes along, or a YAML file.")],
+    out: Annotated[Path, typer.Option(help="Folder for the tables and truth.json; it must hold no tables yet.")],
+    days: Annotated[float | None, typer.Option(help="How many days; the scenario's own number where absent.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.", min=0)] = 1,
+) -> None:
+    """Lay the tables of a simulated cluster whose truth is known, to try everything else on."""
+
+    def run() -> None:
+        from lora_watch.simulate.scenario import load
+        from lora_watch.simulate.write import simulate as lay
+
+        chosen = load(scenario)
+        length = chosen.days if days is None else days
+        if not 0 < length <= 366:
+            _fail(f"a simulation takes up to 366 days, not {length:g}")
+        laid = lay(chosen, length, seed, out)
+        what = f"{laid.requests:,} requests, {laid.events:,} adapter events, {laid.samples:,} samples"
+        typer.echo(f"{chosen.name}: {what} in {out}; what is true of it in {out / 'truth.json'}")
+        end = datetime.fromtimestamp(laid.window.end / 1e6, UTC).isoformat()
+        typer.echo(f"look: lora-watch status --data {out} --at {end} --last 1h")
+
+    _guarded(run)
+
+
+DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder of the tables, instead of the configuration's.")]
+
+
+@import_app.command("prometheus")
+def import_prometheus(
+    begin: Annotated[str, typer.Option("--from", help="Where the span begins: a date, or a moment with a zone.")],
+    end: Annotated[str | None, typer.Option("--to", help="Where it ends; now where absent.")] = None,
+    server: Annotated[
+        str | None, typer.Option(help="Name of the server in the configuration; needed where it has several.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Address of a server that the configuration does not name.")] = None,
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+) -> None:
+    """Every raw sample of a span of time that a Prometheus holds."""
+    from lora_watch import import_history as history
+    from lora_watch.service import wall_clock
+
+    def run() -> int:
+        settings, store = _destination(config, data)
+        chosen = history.server_of(settings, server, url)
+        window = history.span(begin, end, wall_clock())
+        with history.bar() as show:
+            return history.finish(history.from_prometheus(settings, chosen, window, store, wall_clock, show))
+
+    _exit_with(run)
+
+
+@import_app.command("table")
+def import_table(
+    files: Annotated[list[Path], typer.Argument(help="Parquet, CSV or JSON lines.")],
+    table: Annotated[str, typer.Option(help="The table: adapter_events, requests or samples.")],
+    provenance: Annotated[str | None, typer.Option(help="How rows are known that do not say it, such as observed.")] = None,
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+) -> None:
+    """Rows in the form of one of our own tables."""
+    from lora_watch import import_history as history
+    from lora_watch.service import wall_clock
+
+    def run() -> int:
+        settings, store = _destination(config, data)
+        filling = history.filling(settings.cluster, provenance)
+        with history.bar() as show:
+            return history.finish(history.from_tables(files, history.table_named(table), filling, store, wall_clock, show))
+
+    _exit_with(run)
+
+
+@import_app.command("events")
+def import_events(
+    paths: Annotated[list[Path], typer.Argument(help="Folders of segments, or files of one process each.")],
+    pod: Annotated[str, typer.Option(help="The pod that wrote them.")],
+    pool: Annotated[str, typer.Option(help="Its pool.")] = "",
+    role: Annotated[str, typer.Option(help="Its role.")] = "",
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+) -> None:
+    """Event logs that an agent wrote."""
+    from lora_watch import import_history as history
+    from lora_watch.model import PodId
+    from lora_watch.service import wall_clock
+
+    def run() -> int:
+        settings, store = _destination(config, data)
+        whose = PodId(settings.cluster, pod, pool, role)
+        with history.bar() as show:
+            return history.finish(history.from_event_logs(paths, whose, store, wall_clock, show))
+
+    _exit_with(run)
+
+
+@import_app.command("requests")
+def import_requests(
+    files: Annotated[list[str], typer.Argument(help="Request logs, compressed (.gz) or not.")],
+    format: Annotated[str, typer.Option(help="openai, litellm, envoy, or one of request_log_formats.")],
+    pod: Annotated[str, typer.Option(help="The pod of the lines that name none.")],
+    pool: Annotated[str, typer.Option(help="Its pool.")] = "",
+    role: Annotated[str, typer.Option(help="Its role.")] = "",
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+) -> None:
+    """Request logs of a server, a gateway or a proxy."""
+    from lora_watch import import_history as history
+    from lora_watch.model import PodId
+    from lora_watch.service import wall_clock
+
+    def run() -> int:
+        settings, store = _destination(config, data)
+        reader = history.reader_of(settings, format, PodId(settings.cluster, pod, pool, role))
+        with history.bar() as show:
+            return history.finish(history.from_request_logs(files, reader, store, wall_clock, show))
+
+    _exit_with(run)
+
+
 @config_app.command("check")
 def config_check(config: ConfigFile = DEFAULT_CONFIG) -> None:
     """Say whether the configuration is right, and if not, what is wrong where."""
@@ -181,9 +306,14 @@ def _load(file: Path) -> "Settings":
     from lora_watch.config import load
 
     try:
-        return load(file)
+        settings = load(file)
+        if settings.request_logs:
+            from lora_watch.sources.configured import request_logs_of
+
+            request_logs_of(settings)  # their formats are known
     except LoraWatchError as error:
         _fail(str(error))
+    return settings
 
 
 def _store(config: Path, data: Path | None) -> "tuple[Store, int]":
@@ -195,6 +325,23 @@ def _store(config: Path, data: Path | None) -> "tuple[Store, int]":
     if not folder.is_dir():
         _fail(f"there is no data in {folder}: run `lora-watch serve`, or name the folder with --data")
     return tables.Store(folder), round(derive.lookback.total_seconds() * SECOND)
+
+
+def _destination(config: Path, data: Path | None) -> "tuple[Settings, Store]":
+    """The settings and the store to write to; with --data alone there need be no configuration."""
+    from lora_watch.config import Settings
+    from lora_watch.store.tables import Store
+
+    settings = Settings() if data is not None and config == DEFAULT_CONFIG and not config.exists() else _load(config)
+    return settings, Store(data or settings.store.folder)
+
+
+def _exit_with(run: Callable[[], int]) -> None:
+    def exits() -> None:
+        if code := run():
+            raise typer.Exit(code)
+
+    _guarded(exits)
 
 
 def _guarded(run: Callable[[], None]) -> None:

@@ -1,0 +1,156 @@
+"""The fleet whose loads stall, held against a plain engine that is moved on µs by µs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay.traces import ADAPTERS, held
+
+from lora_watch.replay.cluster import NEVER
+from lora_watch.replay.fleet import Fleet
+from lora_watch.replay.policies import Eviction, Policy
+from lora_watch.replay.routers import ARTICLE, ROUND_ROBIN
+from lora_watch.replay.trace import BASE, Trace
+from lora_watch.simulate.stalls import Costs, Told, stalled
+
+
+def costs(load: float, adapters: int = ADAPTERS, *, disk: float = 0, slow: tuple[int, int] = (0, 0)) -> Costs:
+    return Costs(
+        np.full(adapters, float(load)),
+        np.full(adapters, float(disk)),
+        gpu_more=0.0,
+        least=1.0,
+        spread=0.0,
+        slow_begin=np.array(slow[:1], dtype=np.int64),
+        slow_end=np.array(slow[1:], dtype=np.int64),
+        factor=np.array([10.0]),
+        seed=1,
+    )
+
+
+def real(told: Told) -> list[tuple[int, int]]:
+    """(scheduled, finished) of each request of a single pod that never restarted, in real time."""
+    order = np.argsort(told.start, kind="stable")
+    order = order[told.start[order] != NEVER]
+    answer = {}
+    for k, i in enumerate(order.tolist()):
+        ahead = int(told.length[order[:k]].sum())
+        before_end = int(told.length[order][told.start[order] < told.end[i]].sum())
+        answer[i] = (int(told.start[i]) + ahead, int(told.end[i]) + before_end)
+    return [answer.get(i, (NEVER, NEVER)) for i in range(len(told.start))]
+
+
+def plain(trace: Trace, slots: int, seats: int, load: int) -> tuple[list[bool], list[tuple[int, int]]]:
+    """Who loads, and when each request is scheduled and finished, by an engine that moves on one µs at a time."""
+    count = len(trace)
+    left = np.maximum(trace.hold, 1).tolist()
+    loads, scheduled, finished = [False] * count, [NEVER] * count, [NEVER] * count
+    residents: list[int] = []  # least recently used first
+    running: list[int] = []
+    waiting: list[int] = []
+    t = stall = coming = 0
+
+    def touch(a: int) -> None:
+        residents.remove(a)
+        residents.append(a)
+
+    def start(i: int) -> bool:
+        nonlocal stall
+        a = int(trace.adapter[i])
+        if len(running) >= seats:
+            return False
+        behind = max(t, stall)
+        if a != BASE and a not in residents:
+            if len(residents) == slots:
+                idle = [b for b in residents if all(trace.adapter[j] != b for j in running)]
+                if not idle:
+                    return False
+                residents.remove(idle[0])
+            residents.append(a)
+            loads[i] = True
+            stall = behind + load
+        elif a != BASE:
+            touch(a)
+        scheduled[i] = behind
+        running.append(i)
+        return True
+
+    while coming < count or running or waiting:
+        if t >= stall:
+            ended = sorted(i for i in running if left[i] == 0)
+            for i in ended:
+                running.remove(i)
+                finished[i] = t
+                if trace.adapter[i] != BASE:
+                    touch(int(trace.adapter[i]))
+            if ended:
+                waiting[:] = [i for i in waiting if not start(i)]
+        while coming < count and trace.at[coming] <= t:
+            if not start(coming):
+                waiting.append(coming)
+            coming += 1
+        if t >= stall:
+            for i in running:
+                left[i] -= 1
+        t += 1
+    return loads, list(zip(scheduled, finished, strict=True))
+
+
+@settings(max_examples=150)
+@given(held(), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6))
+def test_a_pod_whose_loads_stall_does_what_the_plain_one_does(trace: Trace, slots: int, seats: int, load: int):
+    told = stalled(trace, Fleet(slots, ADAPTERS + slots, seats), None, costs(load))
+    loads, times = plain(trace, slots, seats, load)
+    assert (told.lookup > 0).tolist() == loads
+    assert real(told) == times
+
+
+def test_a_load_delays_what_runs_beside_it_by_its_length():
+    told = stalled(Trace([0, 1], at=[0, 50], hold=[100, 100]), Fleet(2), None, costs(7, 2))
+    assert real(told) == [(0, 114), (50, 157)]
+
+
+def test_who_comes_during_a_load_is_scheduled_behind_it():
+    told = stalled(Trace([0, 0], at=[0, 3], hold=[100, 100]), Fleet(2), None, costs(7, 1))
+    assert real(told) == [(0, 107), (7, 107)]
+
+
+def test_a_cold_load_reads_the_disk_first_and_a_slow_disk_takes_longer():
+    trace = Trace([0, 1, 0, 1, 0], at=[0, 1000, 2000, 3000, 4000], hold=[1] * 5)
+    told = stalled(trace, Fleet(1), None, costs(5, 2, disk=20, slow=(1500, 2500)))
+    assert told.length.tolist() == [25, 25, 205, 25, 25]
+    assert told.gpu_part.tolist() == [5] * 5
+
+
+def test_a_restart_cuts_a_load_short_and_the_clock_goes_on():
+    told = stalled(Trace([0, 0], at=[0, 500], hold=[10, 10]), Fleet(1), None, costs(1000, 1), restarts=[(400, 0)])
+    assert told.boot.tolist() == [0, 1]
+    assert told.offsets == ((0, 400),)
+    assert told.start.tolist() == [0, 100]
+
+
+def test_a_router_spreads_requests_over_pods_that_stall_each_on_its_own():
+    told = stalled(Trace([0, 0, 0], pods=3, at=[0, 1, 2], hold=[9, 9, 9]), Fleet(1), ROUND_ROBIN, costs(100, 1))
+    assert told.pod.tolist() == [0, 1, 2]
+    assert told.start.tolist() == [0, 1, 2]
+
+
+def test_requests_keep_their_pods_without_a_router_and_a_stale_router_sees_no_load_yet():
+    at = [1, 2, 3, 4]
+    assert stalled(Trace([0] * 4, pod=[1, 0, 1, 0], at=at), Fleet(1), None, costs(5, 1)).pod.tolist() == [1, 0, 1, 0]
+    fresh, stale = (
+        stalled(Trace([0] * 4, pods=4, at=at, hold=[50] * 4), Fleet(1), replace(ARTICLE, scrape=scrape), costs(5, 1))
+        for scrape in (0, 1000)
+    )
+    assert (fresh.lookup > 0).sum() == 1
+    assert (stale.lookup > 0).sum() > 1
+
+
+def test_other_policies_and_a_fleets_own_load_times_are_refused():
+    for fleet in (Fleet(1, policy=Policy(Eviction.LFU)), Fleet(1, warm_load=1, cold_load=1)):
+        with pytest.raises(ValueError, match="loads take what the costs say"):
+            stalled(Trace([0]), fleet, None, costs(1, 1))
+    with pytest.raises(ValueError, match="a load takes 1"):
+        stalled(Trace([0]), Fleet(1), None, costs(0, 1))
