@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from lora_watch import names
 from lora_watch.config import CredentialSettings, GpuExporterSettings, PrometheusSettings, RouterSettings, Settings
 from lora_watch.errors import ConfigError
 from lora_watch.model import SECOND, PodId
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
+from lora_watch.sources import vllm
 from lora_watch.sources.agent import AgentEvents, AgentRequests, AgentStatus, Doors
 from lora_watch.sources.agent_files import AgentLogFiles, LogFolder
 from lora_watch.sources.base import Source
@@ -19,6 +21,9 @@ from lora_watch.sources.request_log import Reader, load_formats
 from lora_watch.sources.request_log_files import RequestLog, RequestLogs
 from lora_watch.sources.scrape import PodMetrics
 from lora_watch.sources.targets import Target, TargetFiles, Targets
+
+VLLM_METRICS = (*vllm.SERIES, names.LORA_REQUESTS_INFO)
+"""What is read of vLLM in a Prometheus."""
 
 
 def sources_of(settings: Settings, clock: Callable[[], int]) -> tuple[Source, ...]:
@@ -56,22 +61,32 @@ def sources_of(settings: Settings, clock: Callable[[], int]) -> tuple[Source, ..
         if found:
             sources.append(_pages(settings, name, system, found))
     for server in settings.prometheus:
-        labels = PodLabels(
-            pod=(server.pod_label, "instance"),
-            cluster=(server.cluster_label,),
-            pool=(server.pool_label,),
-            role=(server.role_label,),
-            default_cluster=settings.cluster,
-        )
         reading = Reading(history=_micros(server.history), lag=_micros(server.lag), settle=0)
-        sources += prometheus_sources(settings, server, server.name, labels, reading)
+        sources += prometheus_sources(settings, server, server.name, pod_labels_of(settings, server), reading)
     return tuple(sources)
 
 
+def pod_labels_of(settings: Settings, server: PrometheusSettings) -> PodLabels:
+    """Which labels of a server's series say whose they are."""
+    return PodLabels(
+        pod=(server.pod_label, "instance"),
+        cluster=(server.cluster_label,),
+        pool=(server.pool_label,),
+        role=(server.role_label,),
+        default_cluster=settings.cluster,
+    )
+
+
 def prometheus_sources(
-    settings: Settings, server: PrometheusSettings, name: str, labels: PodLabels, reading: Reading
+    settings: Settings,
+    server: PrometheusSettings,
+    name: str,
+    labels: PodLabels,
+    reading: Reading,
+    *,
+    metrics: Sequence[str] | None = None,
 ) -> list[Source]:
-    """One source for each system read of a server; ``name`` is theirs and their streams'."""
+    """One source for each system read of a server; ``name`` is theirs and their streams'. ``metrics``: only these of vLLM's."""
     collect = settings.collect
     timeout = (collect.connect_timeout.total_seconds(), 6 * collect.read_timeout.total_seconds())
     placed: dict[str, System] = {"router": epp_of(settings), "gpu": dcgm_of(settings)}
@@ -79,7 +94,10 @@ def prometheus_sources(
     for kind in dict.fromkeys(server.systems):
         door = Prometheus(server.url, credentials_of(settings, server.credentials), timeout=timeout)
         if kind == "vllm":
-            made.append(PrometheusSamples(name, door, matchers=server.selector, pod_labels=labels, reading=reading))
+            wanted = VLLM_METRICS if metrics is None else metrics
+            made.append(
+                PrometheusSamples(name, door, matchers=server.selector, pod_labels=labels, reading=reading, metrics=wanted)
+            )
         else:
             made.append(
                 PlacedSamples(f"{name}-{kind}", door, placed[kind], matchers=server.selector, pod_labels=labels, reading=reading)
