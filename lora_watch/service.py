@@ -31,6 +31,10 @@ from lora_watch.store.layout import Layout
 from lora_watch.store.tables import Ledger, Store
 
 LOG = logging.getLogger("lora_watch")
+WAKE_SECONDS = 1.0
+"""A signal that lands just as a wait begins is slept through until the wait ends."""
+FIRST_DERIVE_SECONDS = 3.0
+"""After the first look at the sources: figures made before it would be about nothing."""
 NEW_PROBLEMS_SHOWN = 10
 """Lines one source may write in one tick; the rest is a count. A thousand broken pods must not drown the log."""
 _STORE = "the store"
@@ -91,7 +95,8 @@ class Service:
         scheduler = self._schedule()
         scheduler.start()
         LOG.info("watching", extra={"fields": {"jobs": len(self._jobs), "data": str(self._settings.store.folder)}})
-        self._stop.wait()
+        while not self._stop.wait(WAKE_SECONDS):
+            pass
         LOG.info("stopping: running jobs end first")
         scheduler.shutdown(wait=True)
         stop_serving()
@@ -179,7 +184,7 @@ class Service:
                 id=name,
                 seconds=seconds,
                 jitter=seconds / 20,
-                next_run_time=datetime.fromtimestamp(time.time(), UTC),
+                next_run_time=datetime.fromtimestamp(time.time() + (FIRST_DERIVE_SECONDS if name == "derive" else 0), UTC),
             )
         return scheduler
 

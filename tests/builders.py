@@ -41,7 +41,9 @@ def events(text: str, *, start_at: float | None = None, slots: int = 4, **common
     """
     records: list[dict[str, Any]] = []
     if start_at is not None:
-        records.append({"at": int(start_at * SECOND), "kind": "start", "slots": slots, "cpu_capacity": 2 * slots})
+        records.append(
+            {"at": int(start_at * SECOND), "kind": "start", "clock": "host", "slots": slots, "cpu_capacity": 2 * slots}
+        )
     for word in text.split():
         name, _, span = word.partition(":")
         cold = name.endswith("!")

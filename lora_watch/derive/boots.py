@@ -23,7 +23,8 @@ def boots(events: pl.LazyFrame) -> pl.LazyFrame:
 
     Columns: cluster, pool, role, pod, engine, stream, ``started_at`` (µs UTC of its first `start`; null: not held),
     ``first_at`` and ``last_at`` (first and last record held), ``ended_at`` (null: alive as far as is known), ``ended_by``
-    (stop, lost, restart), ``slots``, ``cpu_capacity`` (null: never said), ``lost`` (records its `lost` rows count),
+    (stop, lost, restart), ``slots``, ``cpu_capacity`` (null: never said), ``tells_uses`` (its
+    log says who is in the batch; one made from an engine's own lines does not), ``lost`` (records its `lost` rows count),
     ``provenance``.
 
     A boot ends at the earliest of its own `stop`, its own `lost` with reason ``killed``, and the next `start` of another boot
@@ -41,6 +42,7 @@ def boots(events: pl.LazyFrame) -> pl.LazyFrame:
             *(pl.col(column).first() for column in ENGINE),
             worker=by_worker().any(),
             started_at=pl.col("at").filter(start).min(),
+            tells_uses=(start & pl.col("clock").is_not_null()).any() | (kind == "use").any(),
             first_at=pl.col("at").min(),
             last_at=pl.col("at").max(),
             own_ended_at=pl.col("at").filter(own_end).min(),
@@ -76,6 +78,7 @@ def boots(events: pl.LazyFrame) -> pl.LazyFrame:
             ended_by=ended_by,
             slots="slots",
             cpu_capacity="cpu_capacity",
+            tells_uses="tells_uses",
             lost=pl.col("lost").fill_null(0),
             provenance="provenance",
         )

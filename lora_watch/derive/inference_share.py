@@ -15,7 +15,7 @@ from lora_watch.derive.groups import (
     ranked_provenance,
     said_once,
 )
-from lora_watch.derive.step_function import held_samples
+from lora_watch.derive.step_function import held_samples, swept
 from lora_watch.model import SECOND, Provenance, Window
 from lora_watch.schema import SAMPLES
 
@@ -59,8 +59,9 @@ def inference_share(
     * **C**, GPU counters, but the loads' seconds unknown: the interval from SM_ACTIVE (where it is off, the greater of
       TENSOR_ACTIVE and DRAM_ACTIVE; 0 where all are) to the lesser of GPU_ENGINE_ACTIVE and nonidle (1 where neither is there).
     * **D**, no steps and no GPU counters but samples of running requests: ``nonidle − stall``. nonidle: time share with requests
-      running > 0 (step function, gaps out); stall: seconds of the loads inside steps. Where a load's seconds are unknown or
-      the engine has no events the stall may be anything: the interval ``[0, nonidle − known stall]``.
+      running > 0 (step function, gaps out), at the most with every stretch between scrapes in which a token was generated; stall:
+      seconds of the loads inside steps. Where a load's seconds are unknown or the engine has no events the stall may be anything:
+      the interval ``[0, nonidle − known stall]``.
 
     ``busy_ratio`` is what dashboards show: GPU_UTIL (GPU_ENGINE_ACTIVE where it is not there, as under MIG), mean of the group's
     GPUs; never a grade of its own. ``busy_minus_inference`` is how much of that was not inference, at the least: ``busy_ratio −
@@ -96,7 +97,8 @@ def inference_share(
     sampled = (~stepped & ~counted & (pl.col("sampled") > 0)).fill_null(value=False)
     stall = pl.col("stall").fill_null(0.0)
     rest = (pl.col("nonidle") - stall).clip(lower_bound=0)
-    nonidle = pl.when(pl.col("sampled") > 0).then(pl.col("nonidle") / pl.col("sampled"))
+    most_rest = (pl.col("worked") - stall).clip(lower_bound=0)
+    nonidle = pl.when(pl.col("sampled") > 0).then(pl.col("worked") / pl.col("sampled"))
     most = pl.min_horizontal("engine_active", nonidle).fill_null(1.0)
     least = pl.coalesce("sm_active", pl.max_horizontal("tensor_active", "dram_active"), pl.lit(0.0))
     inference = pl.col("execute") - pl.col("adapter")
@@ -110,7 +112,7 @@ def inference_share(
         .when(between)
         .then(most * pl.col("gpu_seconds"))
         .when(sampled)
-        .then(rest),
+        .then(most_rest),
         low=pl.when(stepped)
         .then(inference)
         .when(busy)
@@ -275,11 +277,38 @@ def _steps(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
 
 
 def _samples(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
-    """Per engine with samples of running requests: seconds covered, and seconds not idle."""
+    """
+    Per engine with samples of running requests: seconds covered, seconds not idle, and ``worked``: the most those may be.
+
+    Scrapes miss requests shorter than their distance; the count of generated tokens does not: a stretch between two scrapes in
+    which it grew (or began anew) was not idle all along, so ``worked`` counts the whole of it.
+    """
     held = held_samples(samples.filter(pl.col("metric") == names.REQUESTS_RUNNING), window)
     seconds = (pl.col("end") - pl.col("start")) / SECOND
-    return held.group_by(ENGINE).agg(
+    sampled = held.group_by(ENGINE).agg(
         nonidle=seconds.filter(pl.col("value") > 0).sum(),
         sampled=seconds.sum(),
         sample_provenance=pl.max_horizontal(ranked_provenance().max(), pl.lit(str(Provenance.ACTIVITY), dtype=PROVENANCE)),
+    )
+    before = pl.col("at").shift(1).over(ENGINE)
+    grew = (
+        samples.filter((pl.col("metric") == names.GENERATION_TOKENS) & pl.col("value").is_finite())
+        .group_by(*ENGINE, "at")
+        .agg(pl.col("value").sum())
+        .sort(*ENGINE, "at")
+        .with_columns(start=before, changed=pl.col("value") != pl.col("value").shift(1).over(ENGINE))
+        .filter(pl.col("changed") & (pl.col("at") > window.start) & (pl.col("start") < window.end))
+        .select(
+            *ENGINE,
+            start=pl.max_horizontal("start", pl.lit(window.start)),
+            end=pl.min_horizontal("at", pl.lit(window.end)),
+            height=pl.lit(1, pl.Int64),
+        )
+    )
+    busy = held.filter(pl.col("value") > 0).select(*ENGINE, "start", "end", height=pl.lit(1, pl.Int64))
+    worked = (
+        swept(pl.concat([busy, grew]), ENGINE).group_by(ENGINE).agg(worked=pl.col("seconds").filter(pl.col("height") > 0).sum())
+    )
+    return sampled.join(worked, on=ENGINE, how="left", nulls_equal=True).with_columns(
+        worked=pl.min_horizontal(pl.max_horizontal("nonidle", pl.col("worked").fill_null(0.0)), "sampled")
     )

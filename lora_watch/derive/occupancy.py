@@ -66,7 +66,7 @@ def occupancy(
         .agg(
             observed_seconds=overlap_seconds(up_from, pl.col("ended_at"), window.start, window.end).sum(),
             slots=pl.col("slots").last(),
-            told=pl.col("started_at").is_not_null().any(),
+            told=(pl.col("started_at").is_not_null() & pl.col("tells_uses")).any(),
             provenance=worst_provenance(),
         )
     )

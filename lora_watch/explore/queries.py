@@ -42,7 +42,14 @@ REREAD = HOUR
 """After so long the past is read anew: events that came late are in it then."""
 CARRY_STEP = HOUR
 """How much of the past is read at once: bounds memory, whatever the lookback."""
-_SAMPLES = (names.REQUESTS_RUNNING, names.WAITING_BY_REASON, names.SAMPLE_IN_FLIGHT, names.SAMPLE_MAX_LORA, *GPU_METRICS)
+_SAMPLES = (
+    names.REQUESTS_RUNNING,
+    names.GENERATION_TOKENS,
+    names.WAITING_BY_REASON,
+    names.SAMPLE_IN_FLIGHT,
+    names.SAMPLE_MAX_LORA,
+    *GPU_METRICS,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,3 +258,20 @@ def test_nothing_in_nothing_out():
     empty = ADAPTER_EVENTS.empty().lazy()
     assert inference_share(empty, HUNDRED, boots=boots(empty), samples=SAMPLES.empty().lazy()).collect().is_empty()
     assert inference_share(events("").lazy(), HUNDRED, boots=boots(empty)).collect().is_empty()
+
+
+def tokens(*values: float) -> pl.LazyFrame:
+    metric, provenance = pl.lit(names.GENERATION_TOKENS), pl.lit("observed")
+    return running(*values).with_columns(metric=metric, series=pl.lit("t"), provenance=provenance)
+
+
+def test_requests_between_two_scrapes_widen_what_the_gauge_saw():
+    samples = pl.concat([running(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), tokens(5, 5, 9, 9, 9, 2, 2, 2, 2, 2)])
+    row = told(log(), samples=samples)
+    assert (row["grade"], row["share_low"], row["share_high"]) == ("D", 0.0, 0.2)
+
+
+def test_tokens_of_a_busy_stretch_add_nothing_to_it():
+    samples = pl.concat([running(*[1] * 10), tokens(*range(10))])
+    row = told(log(), samples=samples)
+    assert (row["share_low"], row["share_high"]) == (1.0, 1.0)

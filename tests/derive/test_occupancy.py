@@ -23,7 +23,7 @@ def told(
 
 def use(*records: tuple[float, str, str]) -> pl.DataFrame:
     """(second, kind, adapter) beside a start at 0."""
-    start = {"at": 0, "kind": "start", "slots": 4}
+    start = {"at": 0, "kind": "start", "slots": 4, "clock": "host"}
     return rows(ADAPTER_EVENTS, [start, *({"at": int(t * SECOND), "kind": kind, "adapter": name} for t, kind, name in records)])
 
 
@@ -143,3 +143,9 @@ def test_requests_that_name_no_engine_are_their_pods_and_make_no_engine_of_it():
     assert (row["engines"], row["engines_observed"], row["slots"], row["active_adapters"]) == (2, 2, 8, 1)
     alone = told(events(""), requests=requests("x:10/12/13/20", engine="")).row(0, named=True)
     assert (alone["engines"], alone["engines_observed"], alone["slots"], alone["active_adapters"]) == (1, 0, None, 1)
+
+
+def test_a_log_that_never_tells_of_uses_knows_no_active_adapter():
+    frame = use().with_columns(clock=pl.lit(None, pl.String))  # as a log made from an engine's own lines begins
+    row = told(frame, events=frame).row(0, named=True)
+    assert (row["slots"], row["active_adapters"], row["active_per_slot_ratio"]) == (4, None, None)
