@@ -66,8 +66,8 @@ def inference_share(
     ``busy_ratio`` is what dashboards show: GPU_UTIL (GPU_ENGINE_ACTIVE where it is not there, as under MIG), mean of the group's
     GPUs; never a grade of its own. ``busy_minus_inference`` is how much of that was not inference, at the least: ``busy_ratio −
     share_high`` over the engines that have both; null: unknown. Far above 0 the dashboard lies.
-    GPU counters are of a pod, so its engines share them; a pod that only they know is one engine without a name. Values outside
-    0 … 1 (0 … 100) say nothing.
+    GPU counters are of a pod, so its engines share them. A pod that only they know has no row: it may be anybody's job. Values
+    outside 0 … 1 (0 … 100) say nothing.
 
     A steps record covers ``[at − wall_seconds, at)`` and is split pro rata at the window's edges. Adapter time is at most the
     execute time of its record. Records with wall time not above 0, or with NaN, infinite or negative seconds, are left out
@@ -203,8 +203,6 @@ def _gpus(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
         return pl.when(there.any()).then(seconds.filter(there).sum() / pl.col("engine").filter(there).n_unique())
 
     return held.group_by(_POD).agg(
-        pl.col("pool").first(),
-        pl.col("role").first(),
         engine_active=mean(names.GPU_ENGINE_ACTIVE),
         sm_active=mean(names.GPU_SM_ACTIVE),
         tensor_active=mean(names.GPU_TENSOR_ACTIVE),
@@ -221,10 +219,8 @@ def _gpus(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
 
 
 def _with_gpus(parts: pl.LazyFrame, gpus: pl.LazyFrame) -> pl.LazyFrame:
-    """Each engine beside the counters of its pod's GPUs; a pod that only these know is an engine without a name."""
-    strangers = gpus.join(parts.select(_POD), on=_POD, how="anti", nulls_equal=True)
-    known = parts.join(gpus.drop("pool", "role"), on=_POD, how="left", nulls_equal=True)
-    return pl.concat([known, strangers], how="diagonal")
+    """Each engine beside the counters of its pod's GPUs."""
+    return parts.join(gpus, on=_POD, how="left", nulls_equal=True)
 
 
 def _loads(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:

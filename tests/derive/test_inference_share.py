@@ -218,9 +218,9 @@ def test_engines_of_one_pod_share_its_gpus():
     assert (row["share"], row["grade"], row["engines"], row["busy_ratio"]) == (0.5, "B", 2, 0.5)
 
 
-def test_a_pod_that_only_its_gpu_knows_is_one_engine_without_events():
-    row = told(ADAPTER_EVENTS.empty(), samples=gpu(ENGINE, 0.5, 0.5))
-    assert (row["grade"], row["share_low"], row["share_high"], row["engines"]) == ("C", 0.0, 0.5, 1)
+def test_a_pod_that_only_its_gpu_knows_is_not_taken_for_an_engine():
+    nobody = ADAPTER_EVENTS.empty().lazy()
+    assert inference_share(nobody, HUNDRED, boots=boots(nobody), samples=gpu(ENGINE, 0.5, 0.5)).collect().is_empty()
 
 
 def test_the_gpus_of_one_pod_say_nothing_of_another():
