@@ -166,7 +166,7 @@ DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder of the t
 @import_app.command("prometheus")
 def import_prometheus(
     begin: Annotated[str, typer.Option("--from", help="Where the span begins: a date, or a moment with a zone.")],
-    end: Annotated[str | None, typer.Option("--to", help="Where it ends; now where absent.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Where it ends; where the service's own reading began, or now.")] = None,
     server: Annotated[
         str | None, typer.Option(help="Name of the server in the configuration; needed where it has several.")
     ] = None,
@@ -181,7 +181,7 @@ def import_prometheus(
     def run() -> int:
         settings, store = _destination(config, data)
         chosen = history.server_of(settings, server, url)
-        window = history.span(begin, end, wall_clock())
+        window = history.span(begin, end, history.begun(store, chosen, wall_clock()))
         with history.bar() as show:
             return history.finish(history.from_prometheus(settings, chosen, window, store, wall_clock, show))
 
@@ -265,6 +265,8 @@ def config_check(config: ConfigFile = DEFAULT_CONFIG) -> None:
         (len(settings.target_files), "group of target files", "groups of target files"),
         (len(settings.event_logs), "event log", "event logs"),
         (len(settings.prometheus), "Prometheus server", "Prometheus servers"),
+        (len(settings.routers), "router", "routers"),
+        (len(settings.gpus.exporters), "GPU exporter", "GPU exporters"),
     )
     what = ", ".join(f"{count} {one if count == 1 else many}" for count, one, many in counts if count)
     typer.echo(f"{config} is right: {what or 'nothing to watch yet'}; data in {settings.store.folder}")

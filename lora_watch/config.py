@@ -79,6 +79,18 @@ Duration = Annotated[
 ]
 
 
+def _address(text: str) -> str:
+    scheme, found, rest = text.partition("://")
+    if not found or scheme not in ("http", "https") or not rest.strip("/"):
+        raise ValueError("an address begins with http:// or https:// and names a host")
+    if "@" in rest.partition("/")[0]:
+        raise ValueError("no user or password belongs in an address: name them in `credentials`")
+    return text
+
+
+Address = Annotated[str, AfterValidator(_address)]
+
+
 class Part(BaseModel):
     """A part of the configuration: frozen, and strict about its keys."""
 
@@ -120,8 +132,8 @@ class TargetSettings(Part):
     pod: str | None = Field(None, description="its name; host and port of the first address where absent", min_length=1)
     pool: str = Field("", description="the InferencePool it belongs to")
     role: str = Field("", description="`prefill` or `decode` where the two are apart; never averaged together")
-    metrics: str | None = Field(None, description="address of the engine's own page, such as `http://10.0.0.7:8000/metrics`")
-    agent: str | None = Field(None, description="address of the agent's sidecar, such as `http://10.0.0.7:9465`")
+    metrics: Address | None = Field(None, description="address of the engine's own page, such as `http://10.0.0.7:8000/metrics`")
+    agent: Address | None = Field(None, description="address of the agent's sidecar, such as `http://10.0.0.7:9465`")
     credentials: str | None = Field(None, description="name of an entry of `credentials`")
 
     @model_validator(mode="after")
@@ -206,7 +218,7 @@ class PrometheusSettings(Part):
     name: str = Field(
         "prometheus", description="names its streams in the store; keep it once data was read", pattern=r"^[A-Za-z0-9_.-]+$"
     )
-    url: str = Field(description="its address, such as `http://prometheus:9090`")
+    url: Address = Field(description="its address, such as `http://prometheus:9090`")
     selector: str = Field("", description='label matchers added to every query, such as `namespace="llm"`')
     cluster_label: str = Field("cluster", description="label that names the cluster; `cluster` of this file where it is absent")
     pool_label: str = Field("pool", description="label that names the pool")
@@ -351,10 +363,22 @@ def load(file: Path) -> Settings:
     return parse(text, where=str(file), folder=file.parent)
 
 
+class _Strict(yaml.SafeLoader):
+    """YAML whose keys stand there once each: of two, the last would silently win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} stands there twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 def parse(text: str, *, where: str = "configuration", folder: Path = Path()) -> Settings:
     """Settings from YAML text; ``folder`` is what relative paths are relative to. Raises ConfigError."""
     try:
-        tree = yaml.safe_load(text)
+        tree = yaml.load(text, Loader=_Strict)  # a safe loader
     except yaml.MarkedYAMLError as error:  # its own text quotes the line, which may hold what nobody should see in a log
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -107,3 +107,26 @@ def test_every_key_is_in_the_reference():
     assert all(f"`{name}" in text for name in Settings.model_fields)
     assert "| `collect.interval` | `15s` |" in text
     assert "None" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("targets: [{metrics: 'x:8000'}]", "targets[0].metrics: an address begins with http:// or https://"),
+        ("targets: [{agent: 'http://'}]", "targets[0].agent: an address begins with http://"),
+        ("prometheus: [{url: 'ftp://x'}]", "prometheus[0].url: an address begins with http://"),
+        ("cluster: a\ncluster: b", "'cluster' stands there twice"),
+        ("collect: {threads: 1, threads: 2}", "'threads' stands there twice"),
+    ],
+)
+def test_what_would_only_fail_later_is_refused_now(text: str, message: str):
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    assert message in str(caught.value)
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated():
+    with pytest.raises(ConfigError) as caught:
+        parse("targets: [{agent: 'http://user:hunter2@x:1'}]")
+    assert "credentials" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
