@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import polars as pl
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -164,6 +164,7 @@ class Exporter(Collector):
         self._cap = adapters
         self._idle_seconds = idle_seconds
         self._derived: Derived | None = None
+        disable_created_metrics()  # a second series for every counter, which nobody reads
         self.registry = CollectorRegistry()
         self.registry.register(self)
         source, job = ["source"], ["job"]

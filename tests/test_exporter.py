@@ -95,3 +95,9 @@ def test_a_hostile_name_is_one_label_and_comes_back_whole(name: str):
     exporter = Exporter(adapters=10)
     exporter.publish(Frames(pl.DataFrame(), adapters((name, 1, 1))))
     assert [labels["adapter"] for labels, _ in scrape(exporter)[names.ADAPTER_REQUESTS]] == [name]
+
+
+def test_a_counter_is_one_series():
+    exporter = Exporter(adapters=10)
+    exporter.source_rows.labels("agent").inc(3)
+    assert not any(name.endswith("_created") for name in scrape(exporter))
