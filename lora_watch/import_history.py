@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import polars as pl
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -99,7 +100,7 @@ def from_prometheus(
 
     A metric that is refused stays where it is and stops no other; a server that is gone ends the import, incomplete. What an
     earlier run had read is read once more at the end. While the service reads the same span of the same server, a sample may be
-    stored by both: import what lies before the service began.
+    stored by both: import what lies before it ``begun``.
     """
     ledger, done = store.ledger(SAMPLES), Imported()
     parts = _histories(settings, server, window)
@@ -216,13 +217,26 @@ def _drain(source: Source, ledger: Ledger, now: Callable[[], int], done: Importe
             return
 
 
-def span(begin: str, end: str | None, now: int) -> Window:
+def begun(store: Store, server: PrometheusSettings, now: int) -> int:
     """
-    The span from ``begin`` to ``end`` (now where absent), each an ISO 8601 date (its midnight, UTC) or a moment with a zone.
+    Where the service's own reading of a server began, µs UTC; ``now`` where it never did.
+
+    An import that ends there by default and the service never store the same sample at the same time.
+    """
+    own = [server.name, *(f"{server.name}-{system}" for system in server.systems)]
+    rows = store.scan(SAMPLES).filter(pl.col("source").is_in(own)).select(pl.col("at").min())
+    first = rows.collect(engine="streaming").item()
+    return now if first is None else int(first)
+
+
+def span(begin: str, end: str | None, latest: int) -> Window:
+    """
+    The span from ``begin`` to ``end`` (``latest``, µs UTC, where absent), each an ISO 8601 date, which is its midnight in UTC, or
+    a moment with a zone.
 
     LoraWatchError where one is not readable, or the span is empty.
     """
-    start, stop = _moment(begin), now // SECOND * SECOND if end is None else _moment(end)
+    start, stop = _moment(begin), latest // SECOND * SECOND if end is None else _moment(end)
     if not start < stop:
         raise LoraWatchError(f"the span ends at {_day(stop)}, before it begins at {_day(start)}")
     return Window(start, stop)

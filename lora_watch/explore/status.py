@@ -20,6 +20,8 @@ from lora_watch.store.tables import Store
 
 LONGEST_WINDOW = 3_660 * DAY
 """Ten years: what a longer window holds was never kept."""
+UPPER = frozenset({"B", "D"})
+"""Grades of the inference share whose figure is the most it can have been."""
 NAME_WIDTH = 48
 """Characters of a name shown to people; programs get it whole."""
 POD_HEADINGS = (
@@ -243,12 +245,13 @@ def _share(row: dict[str, Any]) -> str:
         return "–"
     value = (
         _percent(high)
-        if low == high and grade != "D"
+        if low == high and grade not in UPPER
         else f"≤ {_percent(high)}"
-        if low is None or low == 0 or grade == "D"
+        if low is None or low == 0 or grade in UPPER
         else f"{_percent(low)} … {_percent(high)}"
     )
-    return f"{value} ({grade})"
+    busy = row["busy_ratio"]
+    return f"{value} ({grade})" + ("" if busy is None else f", GPU reads {_percent(busy)}")
 
 
 def _known(row: dict[str, Any]) -> str:

@@ -3,14 +3,18 @@
 import json
 
 import pytest
+from builders import rows
 from sources.conftest import Reply
 
 from lora_watch import names
-from lora_watch.model import SECOND, PodId
+from lora_watch.explore.queries import Past, overview
+from lora_watch.model import DAY, SECOND, PodId, Window
+from lora_watch.schema import ADAPTER_EVENTS, SAMPLES, Batch
 from lora_watch.sources.dcgm import Dcgm
 from lora_watch.sources.placed import Place, PlacedPages, PlacedSamples
 from lora_watch.sources.prometheus import Prometheus, Reading
 from lora_watch.sources.targets import Target, Targets
+from lora_watch.store.tables import Store
 
 NOW = 1_796_026_840 * SECOND
 EXPORTER = PodId("c", "dcgm-exporter-x7")
@@ -88,3 +92,17 @@ def test_prometheus_and_page_tell_the_same_series(serve, data):
     page = read(serve, data("dcgm-mixed.prom")).rows.filter(metric=names.GPU_UTIL)
     assert asked.rows["series"].to_list() == page["series"].to_list()
     assert asked.problems == ()
+
+
+def test_what_the_gpus_say_stands_beside_the_inference_share(serve, data, tmp_path):
+    store = Store(tmp_path)
+    boot = rows(ADAPTER_EVENTS, [{"at": NOW - 120 * SECOND, "kind": "start", "slots": 4}], pod="vllm-0", cluster="c")
+    store.ledger(ADAPTER_EVENTS).append(Batch(boot, {boot["stream"][0]: 1}), at=NOW)
+    targets = Targets([Target("c", "dcgm-exporter-x7", metrics_url=serve(Reply(data("dcgm-mixed.prom"))).url)])
+    source, ledger = PlacedPages("gpus", targets, Dcgm()), store.ledger(SAMPLES)
+    for seconds in (60, 30, 0):
+        ledger.append(source.read(ledger.refresh(), NOW - seconds * SECOND), at=NOW)
+    window = Window(NOW - 60 * SECOND - 1, NOW)
+    pod = overview(store, window, Past(store, DAY)).pods.filter(pod="vllm-0").row(0, named=True)
+    assert (pod["grade"], round(pod["share_high"], 3), round(pod["busy_ratio"], 3)) == ("B", 0.91, 0.94)
+    assert pod["pool"] == "p"

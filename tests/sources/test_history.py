@@ -25,6 +25,7 @@ from lora_watch.config import PrometheusSettings, Settings
 from lora_watch.errors import LoraWatchError, SchemaMismatch, SourceRejected
 from lora_watch.import_history import (
     Imported,
+    begun,
     from_event_logs,
     from_prometheus,
     from_request_logs,
@@ -253,6 +254,15 @@ def test_months_without_a_sample_are_read_without_gaps_and_cost_few_commits():
     assert len(batches) < 10
     assert [end for _, end in sparse.asked] == [*(begin for begin, _ in sparse.asked[1:]), window.end]
     assert max(end - begin for begin, end in sparse.asked) == DAY
+
+
+def test_an_import_ends_by_default_where_the_service_began_to_read(tmp_path):
+    server = PrometheusSettings(name="p", url="http://x", systems=("vllm", "router"))
+    store = Store(tmp_path)
+    assert begun(store, server, NOW) == NOW
+    found = [sample_row(PodId("c", "v"), START * SECOND + n, "m", 1.0, {}, name) for n, name in enumerate(("q", "p-router", "p"))]
+    store.ledger(SAMPLES).append(Batch(sample_frame(found)), at=NOW)
+    assert begun(store, server, NOW) == START * SECOND + 1
 
 
 def test_a_server_that_is_gone_ends_the_import_and_says_so(closed_port, tmp_path):
