@@ -8,6 +8,7 @@ reading and after every restart.
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ SCAN_BYTES = 64 << 20
 """So does one whose filter passes over more than this."""
 
 _ROLES = {WORKER: "worker", API: "api", WORKER | API: "both"}
+_SETTLED_NS = 2_000_000_000
+"""A directory's time of change is trusted once it is older than any file system's clock ticks."""
 _BLOCK = 256 << 10
 _LONGEST = 16 * MAX_LINE
 """A line longer than this is given up: no writer of ours makes one."""
@@ -98,6 +101,8 @@ class LogReader:
         self._directory = directory
         self._alive = alive
         self._segments: dict[Path, _Segment] = {}
+        self._listed: dict[str, list[_Segment]] = {}
+        self._names_of: int | None = None  # when the names that were listed had last changed; None: they may have since
         self.unreadable: dict[str, str] = {}
 
     def boots(self) -> list[Boot]:
@@ -158,7 +163,7 @@ class LogReader:
 
     def _scan(self, boot: str, answer: _Answer) -> bool:
         """Read forward until the answer is full (False) or the log ends (True)."""
-        segments = self._list().get(boot, [])
+        segments = self._of(boot)
         start = max((i for i, segment in enumerate(segments) if segment.first <= answer.position + 1), default=0)
         for index, segment in enumerate(segments[start:], start):
             head = _head(segment.path)
@@ -218,7 +223,7 @@ class LogReader:
 
     def _death(self, boot: str, header: Header, answer: _Answer) -> None:
         """Account for the end of a dead writer: what it had issued and not written, or only that it died."""
-        last = self._last(boot, self._list().get(boot, []))
+        last = self._last(boot, self._of(boot))
         end = _end_of(header, last)
         if end <= answer.position:
             return
@@ -234,10 +239,38 @@ class LogReader:
 
     # --- files -----------------------------------------------------------------------------------------------------------------
 
+    def _of(self, boot: str) -> list[_Segment]:
+        """
+        The segments of ``boot`` as they are now.
+
+        Where no name has come or gone since they were last listed, only its own files are looked at: reading each log of a
+        directory would else list it whole as many times as it has logs.
+        """
+        known = self._listed.get(boot, [])
+        if self._changed() != self._names_of:
+            return self._list().get(boot, [])
+        for segment in known:
+            try:
+                status = os.stat(segment.path, follow_symlinks=False)
+            except FileNotFoundError:
+                return self._list().get(boot, [])
+            if (status.st_ino, stat.S_ISREG(status.st_mode)) != (segment.inode, True) or status.st_size < segment.size:
+                return self._list().get(boot, [])
+            segment.size = status.st_size
+        return known
+
+    def _changed(self) -> int:
+        """When a name last came to the directory or went, ns; 0 where that is too fresh to tell a later change from."""
+        with contextlib.suppress(OSError):
+            changed = os.stat(self._directory).st_mtime_ns
+            return changed if time.time_ns() - changed > _SETTLED_NS else 0
+        return 0
+
     def _list(self) -> dict[str, list[_Segment]]:
         """Segments by boot in the order of their first seq; offsets of a file that was replaced or cut are forgotten."""
         found: dict[Path, _Segment] = {}
         boots: dict[str, list[_Segment]] = {}
+        names_of = self._changed() or None
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._directory):
                 match = SEGMENT.fullmatch(entry.name)
@@ -257,6 +290,7 @@ class LogReader:
         self._segments = found
         for segments in boots.values():
             segments.sort(key=lambda segment: segment.first)
+        self._listed, self._names_of = boots, names_of
         return boots
 
     def _headers(self) -> set[str]:

@@ -1,6 +1,7 @@
 """The same logs from a disk: a folder that agents wrote to, or one file of lines (docs/event-log-v1.md). No sidecar needed."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -75,7 +76,8 @@ class AgentLogFiles:
     def _folder(self, folder: LogFolder, positions: Mapping[str, int], until: int, found: _Found) -> None:
         """Every boot of a folder."""
         folder.path.stat()  # the reader takes a folder that is not there for an empty one
-        reader = LogReader(folder.path, alive=lambda head: writer_lives(head) or not _is_quiet(head, until))
+        written = _written(folder.path)
+        reader = LogReader(folder.path, alive=lambda head: writer_lives(head) or until - written.get(head.stem, until) < QUIET)
         kinds = frozenset({"request", "lost"}) if self.table is REQUESTS else None
         boots = reader.boots()
         found.problems += [
@@ -116,10 +118,14 @@ class AgentLogFiles:
             found.frames.append(frame(self.table, taken.rows))
 
 
-def _is_quiet(head: Path, until: int) -> bool:
-    """Has nothing of the header's log been written for QUIET?"""
-    times = [path.stat().st_mtime_ns // 1000 for path in head.parent.glob(f"{head.stem}.*")]
-    return all(until - time >= QUIET for time in times)
+def _written(folder: Path) -> dict[str, int]:
+    """When anything of each log was last written, µs UTC, by the first part of its files' names."""
+    written: dict[str, int] = {}
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            stem, at = path.name.partition(".")[0], path.stat().st_mtime_ns // 1000
+            written[stem] = max(at, written.get(stem, at))
+    return written
 
 
 def _boot_of(path: Path) -> str | None:
