@@ -99,6 +99,8 @@ class RequestLogs:
                 continue
             try:
                 with _opened(file.path) as lines:
+                    if stream("file", fingerprint(lines) or "") != name:
+                        continue  # it was rotated just now: next time it has its new name
                     taken = _take(lines, position or 0, self._limit, file.log.reader, name, tell_passed=self._tell_passed)
             except (OSError, EOFError, zlib.error) as error:
                 problems.append(_trouble(file.path, error))
@@ -114,9 +116,11 @@ class RequestLogs:
     def _files(self, positions: Mapping[str, int], problems: list[str]) -> dict[str, _File]:
         """The streams there are, oldest first, each with the file that holds most of it. Raises SourceUnavailable."""
         found: dict[str, _File] = {}
+        here: set[Path] = set()
         failed = read = 0
         for log in self._logs:
             for path, only_known in _paths(log.path, problems):
+                here.add(path)
                 try:
                     name, stamp = self._name(path)
                 except (OSError, EOFError, zlib.error) as error:
@@ -129,6 +133,8 @@ class RequestLogs:
                 file = _File(log, path, stamp)
                 if name not in found or file.length > found[name].length:
                     found[name] = file
+        self._names = {path: known for path, known in self._names.items() if path in here}
+        self._done = {name: state for name, state in self._done.items() if name in found}
         if failed and not read:
             raise SourceUnavailable(f"no request log can be read; {problems[0]}")
         return found

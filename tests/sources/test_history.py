@@ -398,6 +398,21 @@ def test_rows_that_do_not_fit_are_counted_by_reason_with_the_first_ones_number(t
     }
 
 
+@given(
+    st.dictionaries(
+        st.sampled_from(["at", "pod", "metric", "value", "labels", "adapter", "series", "cluster", "provenance"]),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.lists(st.integers(), max_size=2),
+    )
+)
+@settings(deadline=None)
+def test_no_cell_is_too_strange(tmp_path_factory, row):
+    path = tmp_path_factory.mktemp("odd") / "s.jsonl"
+    good = {"at": YEAR_2026, "pod": "v", "metric": "m", "value": 1}
+    path.write_text(json.dumps(good) + "\n" + json.dumps({**good, **row}) + "\n")
+    source = TableFile(path, SAMPLES, VOUCHED)
+    assert source.height + len(source.problems) == 2
+
+
 def test_rows_of_unknown_provenance_are_refused_until_somebody_vouches_for_them(tmp_path):
     (tmp_path / "s.jsonl").write_text(json.dumps({"at": YEAR_2026, "pod": "v", "metric": "m", "value": 1}) + "\n")
     done = take(tmp_path, tmp_path / "s.jsonl", SAMPLES, Filling())
