@@ -48,11 +48,12 @@ class Life:
     """
     One engine process from its start to its end: its requests in the order in which they started, as arrays.
 
-    ``number`` is the request's place in its pool's trace. ``ready`` (µs UTC, never decreasing) is when the engine got to it with
-    its adapter in the slot; a request that loaded it was scheduled when that load began, every other one when it was ready.
-    ``lookup``: 0 hot, 1 warm, 2 cold, −1 base model. ``cut``: it ended with the engine. ``opens`` are the places of the
-    requests with which their adapter entered the running batch, ``open_slots`` its slots and ``closes`` (µs UTC) when it left
-    the batch again. The ``refused`` waited in vain when the engine ended. ``pace`` is how busy it was.
+    ``number`` is the request's place in ``asked``, all that came to its pool; a prompt takes ``prefill_per_token`` µs a token.
+    ``ready`` (µs UTC, never decreasing) is when the engine got to it with its adapter in the slot; a request that loaded it was
+    scheduled when that load began, every other one when it was ready. ``lookup``: 0 hot, 1 warm, 2 cold, −1 base model.
+    ``cut``: it ended with the engine. ``opens`` are the places of the requests with which their adapter entered the running
+    batch, ``open_slots`` its slots and ``closes`` (µs UTC) when it left the batch again. The ``refused`` waited in vain when the
+    engine ended. ``pace`` is how busy it was.
     """
 
     pool: Pool
@@ -60,14 +61,12 @@ class Life:
     boot: int
     begin: int
     end: int
+    asked: Requests
+    prefill_per_token: float
     number: NDArray[np.int32]
     adapter: NDArray[np.int16]
-    arrived: Times
     ready: Times
-    first_token: Times
     finished: Times
-    prompt: NDArray[np.uint16]
-    generated: NDArray[np.uint16]
     lookup: NDArray[np.int8]
     cut: NDArray[np.bool_]
     loaded: Loaded
@@ -75,9 +74,16 @@ class Life:
     open_slots: NDArray[np.int16]
     closes: Times
     refused: NDArray[np.int32]
-    refused_adapter: NDArray[np.int16]
-    refused_arrived: Times
     pace: Pace
+
+    def first_tokens(self, places: NDArray[np.int32]) -> Times:
+        """When these requests had their first token (µs UTC): their prefill behind ``ready`` and what loads came between."""
+        began, done = self.loaded.began, self.loaded.done
+        sums = np.concatenate([[0], np.cumsum(done - began)])
+        clock = self.ready[places] - sums[np.searchsorted(self.loaded.place, places, side="right")]
+        target = clock + (self.asked.prompt[self.number[places]] * self.prefill_per_token).astype(np.int64)
+        behind = sums[np.searchsorted(began - sums[:-1], target, side="left")]
+        return np.asarray(np.minimum(target + behind, self.finished[places]))
 
 
 def lives(scenario: Scenario, known: Catalogue, requests: Requests, length: float, seed: int) -> Iterator[Life]:
@@ -136,16 +142,19 @@ class _Engines:
                 places = own[~never]
                 yield self._life(told, p, boot, (begin, end), places[np.argsort(told.start[places], kind="stable")], own[never])
 
-    def _prefill(self, which: slice | NDArray[np.int64]) -> Times:
-        if self._pool.role == "decode":
-            return np.zeros(len(self._requests.at[which]), dtype=np.int64)
-        per_token = SECOND / self._scenario.traffic.prefill_tokens_per_second
-        return (self._requests.prompt[which] * per_token).astype(np.int64)
+    @property
+    def _per_token(self) -> tuple[float, float]:
+        """µs of a token of the prompt and of a generated one; a role that has no part in one takes no time for it."""
+        traffic, role = self._scenario.traffic, self._pool.role
+        prefill = 0.0 if role == "decode" else SECOND / traffic.prefill_tokens_per_second
+        return prefill, 0.0 if role == "prefill" else traffic.seconds_per_token * SECOND
 
-    def _decode(self, which: slice | NDArray[np.int64]) -> Times:
-        if self._pool.role == "prefill":
-            return np.zeros(len(self._requests.at[which]), dtype=np.int64)
-        return (self._requests.generated[which] * (self._scenario.traffic.seconds_per_token * SECOND)).astype(np.int64)
+    def _work(self, which: slice | NDArray[np.int64]) -> Times:
+        """µs that requests compute, 1 at least."""
+        prefill, decode = self._per_token
+        work = (self._requests.prompt[which] * prefill).astype(np.int64)
+        work += (self._requests.generated[which] * decode).astype(np.int64)
+        return np.maximum(work, 1, out=work)
 
     def _told(self) -> Told:
         pool, requests = self._pool, self._requests
@@ -156,8 +165,14 @@ class _Engines:
             given = (np.maximum(requests.adapter, 0) % pool.pods).astype(np.int32)
         elif pool.scrape_seconds:
             router = replace(router, scrape=round(pool.scrape_seconds * SECOND))
-        hold = self._prefill(slice(None)) + self._decode(slice(None))
-        trace = Trace(requests.adapter, adapters=len(self._known), pod=given, pods=pool.pods, at=requests.at, hold=hold)
+        trace = Trace(
+            requests.adapter,
+            adapters=len(self._known),
+            pod=given,
+            pods=pool.pods,
+            at=requests.at,
+            hold=self._work(slice(None)),
+        )
         return stalled(trace, Fleet(pool.slots, pool.cpu_capacity, pool.seats, pins=pins), router, self._costs(), self._restarts)
 
     def _costs(self) -> Costs:
@@ -194,7 +209,8 @@ class _Engines:
         begin, end = span
         clock = told.start[places] + told.offsets[p][boot]
         loads = np.flatnonzero(told.lookup[places] > 0)
-        length = told.length[places[loads]].astype(np.int64)
+        which = np.searchsorted(told.loads, places[loads])
+        length = told.lengths[which].astype(np.int64)
         sums = np.concatenate([[0], np.cumsum(length)])
         ahead = np.searchsorted(loads, np.arange(len(places)), side="right")  # loads up to and with the request's own
 
@@ -204,7 +220,7 @@ class _Engines:
         ready = clock + sums[ahead]
         scheduled = ready.copy()
         scheduled[loads] -= length
-        finished = real(told.end[places] + told.offsets[p][boot])
+        finished = real(clock + self._work(places))
         cut = finished > end
         np.minimum(finished, end, out=finished)
         arrived = self._requests.at[places]
@@ -217,21 +233,19 @@ class _Engines:
             boot=boot,
             begin=begin,
             end=end,
+            asked=self._requests,
+            prefill_per_token=self._per_token[0],
             number=places.astype(np.int32),
             adapter=adapter,
-            arrived=arrived,
             ready=ready,
-            first_token=np.minimum(real(clock + self._prefill(places)), finished),
             finished=finished,
-            prompt=self._requests.prompt[places],
-            generated=self._requests.generated[places],
             lookup=told.lookup[places],
             cut=cut,
             loaded=Loaded(
                 loads.astype(np.int32),
                 scheduled[loads],
                 ready[loads],
-                told.gpu_part[places[loads]].astype(np.int64),
+                told.gpu_parts[which].astype(np.int64),
                 slot[loads],
                 victim,
                 _slots_left(adapter[loads], slot[loads], victim),
@@ -241,8 +255,6 @@ class _Engines:
             open_slots=slot[opens],
             closes=closes,
             refused=refused.astype(np.int32),
-            refused_adapter=self._requests.adapter[refused].astype(np.int16),
-            refused_arrived=self._requests.at[refused],
             pace=pace(
                 Window(begin, min(end, self._until)),
                 steps=round(self._scenario.steps_seconds * SECOND),

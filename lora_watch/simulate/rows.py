@@ -76,8 +76,8 @@ class _Feed:
     where: PodId
     worker: str
     server: str
-    finished_order: NDArray[np.int64]
-    closed_order: NDArray[np.int64]
+    finished_order: NDArray[np.int32]
+    closed_order: NDArray[np.int32]
     reloads: NDArray[np.int64]
     told: dict[str, int] = field(default_factory=dict)
 
@@ -143,8 +143,8 @@ class Rows:
             where,
             streams[0],
             streams[1],
-            np.argsort(life.finished, kind="stable"),
-            np.argsort(life.closes, kind="stable"),
+            np.argsort(life.finished, kind="stable").astype(np.int32),
+            np.argsort(life.closes, kind="stable").astype(np.int32),
             self._reloads(life),
         )
 
@@ -274,24 +274,27 @@ class Rows:
         if start <= life.end < last:
             parts.append(_columns([life.end], STOP))
         records = _ordered(parts)
-        ends = life.finished[feed.finished_order]
+        ends, came = life.finished[feed.finished_order], life.asked
         chosen = feed.finished_order[slice(*np.searchsorted(ends, [start, last]))]
-        cut = life.cut[chosen]
+        cut, number = life.cut[chosen], life.number[chosen]
         scheduled = life.ready[chosen].copy()
         began = np.searchsorted(life.loaded.place, chosen)
         loads = np.flatnonzero(life.lookup[chosen] > 0)
         scheduled[loads] = life.loaded.began[began[loads]]
         scheduled[cut & (scheduled > life.end)] = _MISSING
-        first = np.where(cut & (life.first_token[chosen] >= life.end), _MISSING, life.first_token[chosen])
+        first = life.first_tokens(chosen)
+        first[cut & (first >= life.end)] = _MISSING
         asked: Columns = {
             "at": life.finished[chosen],
-            "number": life.number[chosen],
+            "number": number,
             "adapter": life.adapter[chosen],
-            "arrived": life.arrived[chosen],
+            "arrived": came.at[number],
             "scheduled": scheduled,
             "first_token": first,
-            "prompt_tokens": life.prompt[chosen],
-            "generated_tokens": np.where(cut, _MISSING, life.generated[chosen] if life.pool.role != "prefill" else 1),
+            "prompt_tokens": came.prompt[number],
+            "generated_tokens": np.where(
+                cut, _MISSING, 1 if life.pool.role == "prefill" else came.generated[number].astype(np.int64)
+            ),
             "cut": cut,
         }
         if start <= life.end < last and len(life.refused):
@@ -300,8 +303,8 @@ class Rows:
             missed: Columns = {
                 "at": np.full(count, life.end),
                 "number": life.refused,
-                "adapter": life.refused_adapter,
-                "arrived": life.refused_arrived,
+                "adapter": came.adapter[life.refused].astype(np.int16),
+                "arrived": came.at[life.refused],
                 "scheduled": nothing,
                 "first_token": nothing,
                 "prompt_tokens": nothing,

@@ -86,7 +86,7 @@ class Pipeline(Part):
 class Traffic(Part):
     """
     Who asks for what. ``requests_per_second`` is the mean of a weekday over the cluster; adapter n (from 0) has the weight
-    ``(n + 1) ** -zipf``, times ``exp(N(0, drift))`` drawn anew each day.
+    ``(n + 1) ** -zipf``, or the one that ``weights`` says, times ``exp(N(0, drift))`` drawn anew each day.
 
     ``daily_swing`` s: the rate is ``1 + s · cos(2π (hour − 14.67) ÷ 24)`` of the mean, in the adapter's zone (adapter n lives
     in ``zones[n mod len]``, hours ahead of UTC). ``weekend`` multiplies Saturdays and Sundays. Requests of one adapter come in
@@ -97,6 +97,7 @@ class Traffic(Part):
     requests_per_second: Positive = 3.7
     adapters: int = Field(default=40, ge=1, le=5000)
     zipf: float = Field(default=1.0, ge=0)
+    weights: tuple[Positive, ...] = ()
     drift: float = Field(default=0.0, ge=0)
     daily_swing: Share = 0.0
     weekend: float = Field(default=1.0, ge=0)
@@ -234,6 +235,8 @@ class Scenario(Part):
         if len(roles) == 2 and roles != ["prefill", "decode"]:
             raise ValueError(f"two pools are one for prefill and, behind it, one for decode; got {roles}")
         known = self.traffic.adapters
+        if self.traffic.weights and len(self.traffic.weights) != known:
+            raise ValueError(f"weights are one for each of {known} adapters, got {len(self.traffic.weights)}")
         named = [pin.adapter for pool in self.pools for pin in pool.pins]
         named += [adapter for line in self.traffic.pipelines for adapter in (line.first, line.then)]
         restarts: set[tuple[int, int, float]] = set()

@@ -70,10 +70,10 @@ class Told:
     """
     What became of each request, in the trace's order.
 
-    ``boot`` counts the restarts of its ``pod`` before it came. ``start`` and ``end`` are on the pod's clock; ``NEVER`` for one
-    that never started. ``length`` (µs) of its load, 0 where it loaded nothing, of which ``gpu_part`` from the CPU cache into
-    the slot. ``lookup``, ``slot``, ``victim`` and ``cpu_victim`` as in ``Outcome``. ``offsets``: for each pod, by how much its
-    clock was behind at the begin (0) and right after each of its restarts.
+    ``boot`` counts the restarts of its ``pod`` before it came. ``start`` is on the pod's clock, on which it ends its hold later;
+    ``NEVER`` for one that never started. ``lookup``, ``slot``, ``victim`` and ``cpu_victim`` as in ``Outcome``. ``offsets``:
+    for each pod, by how much its clock was behind at the begin (0) and right after each of its restarts. ``loads`` are the
+    requests that loaded their adapter, ``lengths`` what that took (µs), ``gpu_parts`` the part of it from CPU cache to slot.
     """
 
     pod: NDArray[np.int16]
@@ -83,9 +83,9 @@ class Told:
     victim: NDArray[np.int16]
     cpu_victim: NDArray[np.int16]
     start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    length: NDArray[np.int32]
-    gpu_part: NDArray[np.int32]
+    loads: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    gpu_parts: NDArray[np.int32]
     offsets: tuple[tuple[int, ...], ...]
 
 
@@ -196,13 +196,15 @@ def stalled(trace: Trace, fleet: Fleet, router: Router | None, costs: Costs, res
     """
     What the fleet does with the trace where each load stalls its pod; exact for that model, and the same for the same input.
 
-    As ``replay``, whose parts these are, with LRU and without load times of the fleet's own: ValueError otherwise. A hold of 0
-    counts as 1 µs.
+    As ``replay``, whose parts these are, with LRU and without load times of the fleet's own, and each request holds its slot for
+    1 µs at least: ValueError otherwise.
     """
     if fleet.cold_load or fleet.policy.eviction:
         raise ValueError("loads take what the costs say, and LRU evicts")
     if (costs.gpu < 1).any() or costs.gpu.max(initial=0) * (costs.least + costs.spread) + costs.gpu_more > LONGEST_LOAD:
         raise ValueError(f"a load takes 1 … {LONGEST_LOAD} µs")
+    if trace.hold.min(initial=1) < 1:
+        raise ValueError("a request holds its slot for 1 µs at least")
     chosen = Router(Rule.GIVEN) if router is None else router
     state = fleet.pods(trace.pods, trace.adapters)
     seats = int(state.pod[:, SEATS].max())
@@ -224,7 +226,7 @@ def stalled(trace: Trace, fleet: Fleet, router: Router | None, costs: Costs, res
         costs,
         trace.adapter,
         trace.at,
-        np.maximum(trace.hold, 1),
+        trace.hold,
         pod,
         length,
         gpu_part,
@@ -232,17 +234,20 @@ def stalled(trace: Trace, fleet: Fleet, router: Router | None, costs: Costs, res
         np.array([at for at, _ in ordered], dtype=np.int64),
         offset,
     )
+    start, lookup = times[START].copy(), codes[LOOKUP].astype(np.int8)
+    del times  # as large as the trace several times over, like the codes
+    loads = np.flatnonzero(length).astype(np.int32)
     return Told(
         pod,
         codes[BORN].astype(np.int16),
-        codes[LOOKUP].astype(np.int8),
+        lookup,
         codes[SLOT].astype(np.int16),
         codes[VICTIM].astype(np.int16),
         codes[CPU_VICTIM].astype(np.int16),
-        times[START],
-        times[END],
-        length,
-        gpu_part,
+        start,
+        loads,
+        length[loads],
+        gpu_part[loads],
         tuple((0, *(int(offset[k]) for k, (_, q) in enumerate(ordered) if q == p)) for p in range(trace.pods)),
     )
 

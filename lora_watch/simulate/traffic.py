@@ -198,7 +198,8 @@ def _rates(
     traffic = scenario.traffic
     own = traffic.adapters
     weight = np.zeros(len(known))
-    weight[:own] = np.arange(1, own + 1) ** -traffic.zipf * np.exp(traffic.drift * random.standard_normal(own))
+    steady = np.array(traffic.weights) if traffic.weights else np.arange(1, own + 1) ** -traffic.zipf
+    weight[:own] = steady * np.exp(traffic.drift * random.standard_normal(own))
     weight /= weight.sum()
     for event, first in zip(scenario.events, _first_codes(scenario), strict=True):
         if isinstance(event, Onboard):

@@ -30,22 +30,30 @@ def costs(load: float, adapters: int = ADAPTERS, *, disk: float = 0, slow: tuple
     )
 
 
-def real(told: Told) -> list[tuple[int, int]]:
+def lengths(told: Told) -> np.ndarray:
+    """µs of the load of each request, 0 for none."""
+    every = np.zeros(len(told.start), dtype=np.int64)
+    every[told.loads] = told.lengths
+    return every
+
+
+def real(told: Told, trace: Trace) -> list[tuple[int, int]]:
     """(scheduled, finished) of each request of a single pod that never restarted, in real time."""
+    length, end = lengths(told), told.start + trace.hold
     order = np.argsort(told.start, kind="stable")
     order = order[told.start[order] != NEVER]
     answer = {}
     for k, i in enumerate(order.tolist()):
-        ahead = int(told.length[order[:k]].sum())
-        before_end = int(told.length[order][told.start[order] < told.end[i]].sum())
-        answer[i] = (int(told.start[i]) + ahead, int(told.end[i]) + before_end)
+        ahead = int(length[order[:k]].sum())
+        before_end = int(length[order][told.start[order] < end[i]].sum())
+        answer[i] = (int(told.start[i]) + ahead, int(end[i]) + before_end)
     return [answer.get(i, (NEVER, NEVER)) for i in range(len(told.start))]
 
 
 def plain(trace: Trace, slots: int, seats: int, load: int) -> tuple[list[bool], list[tuple[int, int]]]:
     """Who loads, and when each request is scheduled and finished, by an engine that moves on one µs at a time."""
     count = len(trace)
-    left = np.maximum(trace.hold, 1).tolist()
+    left = trace.hold.tolist()
     loads, scheduled, finished = [False] * count, [NEVER] * count, [NEVER] * count
     residents: list[int] = []  # least recently used first
     running: list[int] = []
@@ -101,27 +109,28 @@ def plain(trace: Trace, slots: int, seats: int, load: int) -> tuple[list[bool], 
 @settings(max_examples=150)
 @given(held(), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6))
 def test_a_pod_whose_loads_stall_does_what_the_plain_one_does(trace: Trace, slots: int, seats: int, load: int):
+    trace = Trace(trace.adapter, adapters=ADAPTERS, at=trace.at, hold=np.maximum(trace.hold, 1))
     told = stalled(trace, Fleet(slots, ADAPTERS + slots, seats), None, costs(load))
     loads, times = plain(trace, slots, seats, load)
     assert (told.lookup > 0).tolist() == loads
-    assert real(told) == times
+    assert real(told, trace) == times
 
 
 def test_a_load_delays_what_runs_beside_it_by_its_length():
-    told = stalled(Trace([0, 1], at=[0, 50], hold=[100, 100]), Fleet(2), None, costs(7, 2))
-    assert real(told) == [(0, 114), (50, 157)]
+    trace = Trace([0, 1], at=[0, 50], hold=[100, 100])
+    assert real(stalled(trace, Fleet(2), None, costs(7, 2)), trace) == [(0, 114), (50, 157)]
 
 
 def test_who_comes_during_a_load_is_scheduled_behind_it():
-    told = stalled(Trace([0, 0], at=[0, 3], hold=[100, 100]), Fleet(2), None, costs(7, 1))
-    assert real(told) == [(0, 107), (7, 107)]
+    trace = Trace([0, 0], at=[0, 3], hold=[100, 100])
+    assert real(stalled(trace, Fleet(2), None, costs(7, 1)), trace) == [(0, 107), (7, 107)]
 
 
 def test_a_cold_load_reads_the_disk_first_and_a_slow_disk_takes_longer():
     trace = Trace([0, 1, 0, 1, 0], at=[0, 1000, 2000, 3000, 4000], hold=[1] * 5)
     told = stalled(trace, Fleet(1), None, costs(5, 2, disk=20, slow=(1500, 2500)))
-    assert told.length.tolist() == [25, 25, 205, 25, 25]
-    assert told.gpu_part.tolist() == [5] * 5
+    assert told.lengths.tolist() == [25, 25, 205, 25, 25]
+    assert told.gpu_parts.tolist() == [5] * 5
 
 
 def test_a_restart_cuts_a_load_short_and_the_clock_goes_on():
@@ -139,7 +148,12 @@ def test_a_router_spreads_requests_over_pods_that_stall_each_on_its_own():
 
 def test_requests_keep_their_pods_without_a_router_and_a_stale_router_sees_no_load_yet():
     at = [1, 2, 3, 4]
-    assert stalled(Trace([0] * 4, pod=[1, 0, 1, 0], at=at), Fleet(1), None, costs(5, 1)).pod.tolist() == [1, 0, 1, 0]
+    assert stalled(Trace([0] * 4, pod=[1, 0, 1, 0], at=at, hold=[1] * 4), Fleet(1), None, costs(5, 1)).pod.tolist() == [
+        1,
+        0,
+        1,
+        0,
+    ]
     fresh, stale = (
         stalled(Trace([0] * 4, pods=4, at=at, hold=[50] * 4), Fleet(1), replace(ARTICLE, scrape=scrape), costs(5, 1))
         for scrape in (0, 1000)
@@ -151,6 +165,8 @@ def test_requests_keep_their_pods_without_a_router_and_a_stale_router_sees_no_lo
 def test_other_policies_and_a_fleets_own_load_times_are_refused():
     for fleet in (Fleet(1, policy=Policy(Eviction.LFU)), Fleet(1, warm_load=1, cold_load=1)):
         with pytest.raises(ValueError, match="loads take what the costs say"):
-            stalled(Trace([0]), fleet, None, costs(1, 1))
+            stalled(Trace([0], hold=[1]), fleet, None, costs(1, 1))
     with pytest.raises(ValueError, match="a load takes 1"):
-        stalled(Trace([0]), Fleet(1), None, costs(0, 1))
+        stalled(Trace([0], hold=[1]), Fleet(1), None, costs(0, 1))
+    with pytest.raises(ValueError, match="1 µs at least"):
+        stalled(Trace([0], hold=[0]), Fleet(1), None, costs(1, 1))
