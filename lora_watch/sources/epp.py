@@ -14,6 +14,7 @@ Its traps, each a test:
 * a failed attempt has no endpoint: it is the router's own row;
 * `target_model_name` is the adapter, or the base model: those in ``base_models`` are no adapters; `model_name` is what the client
   asked for, which a rewrite may turn into another, so it is never taken for the adapter;
+* Prometheus renames a label that its own target has too (`exported_namespace`): the renamed one is the router's;
 * past 1,000 names the router says `other`, except in attempts, which are not capped: there it is a name like any other.
 """
 
@@ -51,7 +52,11 @@ FOLDED = "other"
 """What the router calls every name past its cap."""
 _ACTIVITY = frozenset({names.EPP_RUNNING[0], names.EPP_POD_IN_FLIGHT[0]})
 _BY_POD = frozenset({names.EPP_ATTEMPTS[0], names.EPP_POD_QUEUE[0], names.EPP_POD_IN_FLIGHT[0]})
-_KEPT = ("model_name", ADAPTER_LABEL, "priority", "fairness_id", "status", "error_code", "namespace", "port", "producer_name")
+_KEPT = ("model_name", ADAPTER_LABEL, "priority", "fairness_id", "status", "error_code", "producer_name")
+_ADDRESS = ("namespace", "port")
+"""Labels of an endpoint; elsewhere a label of that name is the scraping Prometheus' own."""
+_WITH_ADDRESS = frozenset({names.EPP_ATTEMPTS[0], names.EPP_POD_IN_FLIGHT[0]})
+_EXPORTED = "exported_"
 _RANK = re.compile(r"(?P<pod>.+)-rank-(?P<engine>\d{1,9})", re.DOTALL | re.ASCII)
 
 
@@ -77,8 +82,10 @@ class Epp:
 
     def place(self, metric: str, labels: Mapping[str, str], exporter: PodId) -> Place | str:
         """The endpoint's pod where there is one, else the router itself; the pool is the exporter's, else the one it names."""
+        labels = {**labels, **{name.removeprefix(_EXPORTED): text for name, text in labels.items() if name.startswith(_EXPORTED)}}
         pool = exporter.pool or next((labels[label] for label in POOL_LABELS if labels.get(label)), "")
-        kept = {label: labels[label] for label in _KEPT if labels.get(label)}
+        wanted = (*_KEPT, *_ADDRESS) if metric in _WITH_ADDRESS else _KEPT
+        kept = {label: labels[label] for label in wanted if labels.get(label)}
         kept["router"] = exporter.pod
         where = next((labels[label] for label in ENDPOINT_LABELS if labels.get(label)), "") if metric in _BY_POD else ""
         pod, engine = endpoint(where) if where else (exporter.pod, None)

@@ -171,3 +171,14 @@ def test_a_page_and_a_prometheus_tell_the_same_series(serve, data):
     page = pages(routers(serve(Reply(line.encode())).url)).read({}, NOW).rows.filter(metric=ATTEMPTS)
     asked = prometheus(serve, [attempts(ATTEMPTS, "endpoint_name", "epp-0", (-30, 3))]).read({}, NOW).rows
     assert page["series"].to_list() == asked["series"].to_list()
+
+
+def test_the_namespace_of_the_scrape_is_not_taken_for_the_endpoints(serve):
+    line = f'{ATTEMPTS}{{endpoint_name="vllm-0",namespace="llm",target_model_name="a"}} 3\n'
+    page = pages(routers(serve(Reply(line.encode())).url)).read({}, NOW).rows.filter(metric=ATTEMPTS)
+    scraped = attempts(ATTEMPTS, "endpoint_name", "epp-0", (-30, 3))
+    scraped["metric"] |= {"namespace": "gateway", "exported_namespace": "llm"}
+    requests = {"metric": {"__name__": REQUESTS, "pod": "epp-0", "namespace": "gateway"}, "values": scraped["values"]}
+    rows = prometheus(serve, [scraped, requests]).read({}, NOW).rows
+    assert rows.filter(metric=ATTEMPTS)["series"].to_list() == page["series"].to_list()
+    assert json.loads(rows.filter(metric=REQUESTS)["labels"].item()) == {"router": "epp-0"}
