@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from sources.conftest import Reply
 
 from lora_watch import names
+from lora_watch.config import parse
 from lora_watch.model import SECOND
+from lora_watch.sources.configured import sources_of
 from lora_watch.sources.epp import FAMILIES, Epp, endpoint
 from lora_watch.sources.placed import PlacedPages, PlacedSamples
 from lora_watch.sources.prometheus import PodLabels, Prometheus, Reading
@@ -182,3 +184,24 @@ def test_the_namespace_of_the_scrape_is_not_taken_for_the_endpoints(serve):
     rows = prometheus(serve, [scraped, requests]).read({}, NOW).rows
     assert rows.filter(metric=ATTEMPTS)["series"].to_list() == page["series"].to_list()
     assert json.loads(rows.filter(metric=REQUESTS)["labels"].item()) == {"router": "epp-0"}
+
+
+def test_the_configuration_brings_routers_gpus_request_logs_and_what_a_prometheus_knows_of_them(serve, data, tmp_path):
+    router, gpu = serve(Reply(data("epp-both-names.prom"))), serve(Reply(data("dcgm-mixed.prom")))
+    (tmp_path / "requests.log").write_bytes(data("requests-openai.jsonl"))
+    settings = parse(
+        f"""
+        base_models: [llama]
+        routers: [{{metrics: "{router.url}", pool: chat}}]
+        gpus: {{exporters: [{{metrics: "{gpu.url}"}}], pods: [{{host: node-1, gpu: 1, pod: vllm-9}}]}}
+        request_logs: [{{files: ["*.log"], format: openai, pod: gateway}}]
+        prometheus: [{{name: p, url: "http://127.0.0.1:1", systems: [router, gpu]}}]
+        """,
+        folder=tmp_path,
+    )
+    sources = {source.name: source for source in sources_of(settings, lambda: NOW)}
+    assert set(sources) == {"routers", "gpus", "request-logs", "p-router", "p-gpu"}
+    attempted = sources["routers"].read({}, NOW).rows.filter(metric=ATTEMPTS, pod="vllm-0")
+    assert attempted.select("cluster", "pool", "adapter").rows() == [("default", "chat", "legal-v2")]
+    assert "vllm-9" in sources["gpus"].read({}, NOW).rows["pod"].to_list()
+    assert sources["request-logs"].read({}, NOW).rows["adapter"].to_list() == ["legal-v2", None]
