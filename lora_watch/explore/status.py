@@ -70,7 +70,8 @@ def window_of(last: str, at: str | None) -> tuple[int, int | None]:
 def read(store: Store, span: tuple[int, int | None], *, lookback: int, now: int | None = None) -> Overview:
     """
     The overview of a window that ends where told, else where the stored data end, but not later than ``now`` (µs UTC), if
-    given, where there are older ones. LoraWatchError where nothing is stored.
+    given, where there are older ones. LoraWatchError where nothing is stored, and for a window that ends after ``now`` and after
+    all data: an engine that loaded an adapter would still seem to hold it then.
     """
     length, end = span
     if end is None:
@@ -79,6 +80,8 @@ def read(store: Store, span: tuple[int, int | None], *, lookback: int, now: int 
             raise LoraWatchError(
                 f"nothing is stored yet in {store.root}: is `lora-watch serve` running, and does `lora-watch doctor` reach a pod?"
             )
+    elif now is not None and end > now and end > (newest(store, None) or now):
+        raise LoraWatchError(f"the window ends at {_moment(end)}, which is yet to come: nothing can be known of it")
     return overview_by_shards(store, Window(end - length, end), lookback)
 
 

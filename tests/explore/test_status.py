@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from builders import rows
 
+from lora_watch.errors import LoraWatchError
 from lora_watch.explore.queries import overview_by_shards
 from lora_watch.explore.status import as_json, read
-from lora_watch.model import HOUR, MINUTE, SECOND, Window
+from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS, Batch
 from lora_watch.store.tables import Store
 
@@ -37,6 +38,13 @@ def test_a_pod_whose_clock_is_ahead_does_not_move_the_window_past_the_others(tmp
 def test_where_all_data_lie_ahead_the_window_ends_with_them(tmp_path: Path):
     store = stored(tmp_path, "ahead", NOW + HOUR)
     assert read(store, (10 * MINUTE, None), lookback=HOUR, now=NOW).window.end == NOW + HOUR + 1
+
+
+def test_a_window_that_is_yet_to_come_is_refused(tmp_path: Path):
+    store = stored(tmp_path, "pod-0", NOW)
+    with pytest.raises(LoraWatchError, match="yet to come"):
+        read(store, (10 * MINUTE, NOW + DAY), lookback=HOUR, now=NOW + MINUTE)
+    assert read(store, (10 * MINUTE, NOW + DAY), lookback=HOUR, now=NOW + 2 * DAY).window.end == NOW + DAY
 
 
 def test_any_name_passes_a_terminal_that_lacks_its_letters(tmp_path: Path):
