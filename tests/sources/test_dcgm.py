@@ -50,6 +50,34 @@ def test_a_configured_pod_beats_the_labels():
     assert place.pod.pod == "mine"
 
 
+def test_a_gpu_that_two_exporters_tell_of_counts_once_and_is_said(serve):
+    url = serve(Reply(f'{names.GPU_UTIL}{{gpu="0",UUID="GPU-a",Hostname="n",pod="v"}} 94\n'.encode())).url
+    batch = PlacedPages("gpus", Targets([Target("c", name, metrics_url=url) for name in ("x", "y")]), Dcgm()).read({}, NOW)
+    assert batch.rows.filter(metric=names.GPU_UTIL).height == 1
+    assert batch.problems == ("gpu 'y': another exporter told 1 of its series already",)
+
+
+def test_a_gpu_that_two_labels_nobody_keeps_tell_apart_counts_once_and_is_said(serve):
+    line = f'{names.GPU_UTIL}{{gpu="0",pod="v",color="%s"}} 94\n'
+    batch = read(serve, (line % "red" + line % "blue").encode())
+    assert batch.rows.filter(metric=names.GPU_UTIL).height == 1
+    assert "two series of 'v' are one" in batch.problems[0]
+
+
+def test_a_gpu_without_a_pod_and_a_value_that_is_none_are_said_of_a_prometheus_too(serve):
+    def answer(request):
+        labels = {"__name__": names.GPU_UTIL, "gpu": "0", "Hostname": "n", "pod": "dcgm-exporter-1"}
+        values = [[NOW / SECOND - 30, "94"], [NOW / SECOND - 15, "NaN"]]
+        result = [{"metric": labels, "values": values[:1]}, {"metric": {**labels, "exported_pod": "v"}, "values": values}]
+        here = result if names.GPU_UTIL.encode() in request.body else []
+        return Reply(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": here}}).encode())
+
+    door = Prometheus(serve(answer).url, retries=0)
+    batch = PlacedSamples("p-gpu", door, Dcgm(), reading=Reading(history=60 * SECOND, settle=0)).read({}, NOW)
+    assert batch.rows["pod"].to_list() == ["v"]
+    assert [problem[:30] for problem in batch.problems] == ["GPU '0' of host 'n' belongs to", f"{names.GPU_UTIL}: 1 values"[:30]]
+
+
 def test_mig_instances_are_gpus_of_their_own(serve, data):
     rows = read(serve, data("dcgm-mixed.prom")).rows.filter(metric=names.GPU_ENGINE_ACTIVE).sort("pod")
     assert rows.select("pod", "value").rows() == [("vllm-0", 0.91), ("vllm-1", 0.5), ("vllm-2", 0.25)]

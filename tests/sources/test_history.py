@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +17,7 @@ import pytest
 from builders import events, requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from sources.conftest import DATA, Reply
 from typer.testing import CliRunner, Result
 
@@ -25,6 +27,7 @@ from lora_watch.config import PrometheusSettings, Settings
 from lora_watch.errors import LoraWatchError, SchemaMismatch, SourceRejected
 from lora_watch.import_history import (
     Imported,
+    bar,
     begun,
     from_event_logs,
     from_prometheus,
@@ -398,6 +401,24 @@ def test_rows_that_do_not_fit_are_counted_by_reason_with_the_first_ones_number(t
     }
 
 
+def test_whole_numbers_may_be_floats_in_a_file_but_no_times_of_another_kind(tmp_path):
+    frame = pl.DataFrame({"pod": ["v", "v"], "finished": [float(YEAR_2026), 0.5], "prompt_tokens": [7.0, 7.0]})
+    frame.write_parquet(tmp_path / "r.parquet")
+    source = TableFile(tmp_path / "r.parquet", REQUESTS, VOUCHED)
+    assert (source.height, len(source.problems)) == (1, 1)
+    frame.with_columns(pl.from_epoch(pl.col("finished").cast(pl.Int64), time_unit="us")).write_parquet(tmp_path / "t.parquet")
+    with pytest.raises(SchemaMismatch, match="times are µs since 1970"):
+        TableFile(tmp_path / "t.parquet", REQUESTS, VOUCHED)
+
+
+def test_a_line_too_long_to_be_a_row_is_counted_and_the_next_one_read(tmp_path):
+    good = json.dumps({"pod": "v", "finished": YEAR_2026})
+    (tmp_path / "r.jsonl").write_text(good + "\n" + '{"x":"' + "y" * (9 << 20) + '"}\n' + good + "\n")
+    source = TableFile(tmp_path / "r.jsonl", REQUESTS, VOUCHED)
+    assert source.height == 2
+    assert source.problems[0].endswith("1 row left out (the first is row 2): not a JSON object")
+
+
 @given(
     st.dictionaries(
         st.sampled_from(["at", "pod", "metric", "value", "labels", "adapter", "series", "cluster", "provenance"]),
@@ -574,6 +595,16 @@ def test_a_command_that_makes_no_sense_says_why(tmp_path, arguments, message):
     said = command(tmp_path, *arguments)
     assert said.exit_code == 2
     assert message in said.stderr
+
+
+def test_a_terminal_sees_how_much_is_done_and_a_file_sees_nothing():
+    seen, unseen = StringIO(), StringIO()
+    for out, terminal in ((seen, True), (unseen, False)):
+        with bar(Console(file=out, force_terminal=terminal, width=120)) as show:
+            show("p 2026-11-28 21:06\x1b[2J", 1, 4)
+    assert "25%" in seen.getvalue()
+    assert "\x1b[2J" not in seen.getvalue()
+    assert unseen.getvalue().strip() == ""
 
 
 def test_names_from_files_cannot_move_a_terminals_cursor(tmp_path):

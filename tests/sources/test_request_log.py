@@ -260,6 +260,25 @@ def test_a_file_whose_end_was_cut_off_is_said_and_nothing_is_repeated(tmp_path: 
     assert tail.ids() == ["1", "2", "3"]
 
 
+def test_a_file_that_was_changed_before_where_it_was_read_is_said_and_read_on_at_the_next_line(tmp_path: Path):
+    path = tmp_path / "a.log"
+    tail = Tail(tmp_path, path)
+    path.write_text(line(1) + line(2))
+    tail.tick()
+    path.write_text(line(1) + line(22222) + line(3))
+    assert "it is not where a line begins" in tail.tick()[0]
+    assert tail.ids() == ["1", "2", "3"]
+
+
+def test_an_archive_that_breaks_off_gives_what_can_be_read_of_none(tmp_path: Path):
+    whole = gzip.compress(line(1).encode() + os.urandom(300_000).hex().encode() + b"\n")
+    (tmp_path / "a.log.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "b.log").write_text(line(2))
+    batch = logs(tmp_path / "*").read({}, UNTIL)
+    assert batch.rows["request_id"].to_list() == ["2"]
+    assert "a.log.gz" in batch.problems[0]
+
+
 def test_a_line_of_megabytes_is_passed_over_and_counted(tmp_path: Path):
     path = tmp_path / "a.log"
     path.write_text(line(1) + "x" * (9 << 20) + "\n" + line(2))
