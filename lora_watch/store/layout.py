@@ -21,6 +21,7 @@ from lora_watch.model import DAY
 from lora_watch.schema import TABLES, Table
 from lora_watch.store.tables import WRITER, Store, translated
 
+MERGE_ATTEMPTS = 5
 FILES_BEFORE_MERGE = 16
 """Today is merged once it has this many files: a merge rewrites what it merges."""
 GRACE_HOURS = 24
@@ -119,29 +120,44 @@ class Layout:
         done.dropped.append(f"{table.name}/{day}")
 
     def _merge(self, table: Table, day: date, done: Maintained) -> None:
-        with translated(f"merging files of {day} in table {table.name}"):
-            handle = DeltaTable(self._store.root / table.name)
-            handle.optimize.compact(partition_filters=[("date", "=", str(day))], writer_properties=WRITER)
-        done.merged.append(f"{table.name}/{day}")
+        """
+        Today's files become one. By overwriting the day, not by the library's own compaction: two of those at once both succeed
+        and leave every row twice, where an overwrite conflicts with whatever else touched the day. New rows come often today, so
+        it is tried a few times.
+        """
+        for attempt in range(MERGE_ATTEMPTS):
+            try:
+                self._rewrite(table, day)
+            except StoreConflict:
+                if attempt == MERGE_ATTEMPTS - 1:
+                    raise
+            else:
+                done.merged.append(f"{table.name}/{day}")
+                return
 
     def _sort(self, table: Table, day: date, files: frozenset[str], done: Maintained) -> None:
-        order = ["bucket", "pod", "at", *(name for name in ("stream", "seq", "series") if name in table.schema)]
-        with translated(f"sorting {day} of table {table.name}"):
-            handle = DeltaTable(self._store.root / table.name)
-            rows = pl.scan_delta(handle).filter(pl.col("date") == day)
-            if len(files) > 1 or not _is_sorted(rows, order):
-                frame = rows.select(list(table.schema)).collect(engine="streaming").sort(order, maintain_order=True)
-                write_deltalake(
-                    handle,
-                    frame,
-                    mode="overwrite",
-                    predicate=f"date = '{day}'",
-                    writer_properties=WRITER,
-                    commit_properties=CommitProperties(custom_metadata={"lora_watch": "sorted"}),
-                )
-                files = _files_by_day(handle).get(day, frozenset())
-                done.sorted.append(f"{table.name}/{day}")
+        with translated(f"looking at {day} of table {table.name}"):
+            rows = pl.scan_delta(DeltaTable(self._store.root / table.name)).filter(pl.col("date") == day)
+            already = len(files) == 1 and _is_sorted(rows, _order(table))
+        if not already:
+            files = self._rewrite(table, day)
+            done.sorted.append(f"{table.name}/{day}")
         self._sorted[(table.name, day)] = files
+
+    def _rewrite(self, table: Table, day: date) -> frozenset[str]:
+        """Read a day, sort it and overwrite it; its files then. StoreConflict where anything else was committed to the day."""
+        with translated(f"rewriting {day} of table {table.name}"):
+            handle = DeltaTable(self._store.root / table.name)
+            rows = pl.scan_delta(handle).filter(pl.col("date") == day).select(list(table.schema)).collect(engine="streaming")
+            write_deltalake(
+                handle,
+                rows.sort(_order(table), maintain_order=True),
+                mode="overwrite",
+                predicate=f"date = '{day}'",
+                writer_properties=WRITER,
+                commit_properties=CommitProperties(custom_metadata={"lora_watch": "sorted"}),
+            )
+            return _files_by_day(handle).get(day, frozenset())
 
     def _vacuum(self, table: Table) -> None:
         with translated(f"deleting files no version needs in table {table.name}"):
@@ -168,6 +184,10 @@ def _bad_files(handle: DeltaTable, path: Path) -> dict[str, int]:
         if not file.is_file() or file.stat().st_size != size:
             bad[unquote(name)] = rows or 0
     return bad
+
+
+def _order(table: Table) -> list[str]:
+    return ["bucket", "pod", "at", *(name for name in ("stream", "seq", "series") if name in table.schema)]
 
 
 def _is_sorted(rows: pl.LazyFrame, order: list[str]) -> bool:

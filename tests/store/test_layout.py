@@ -1,10 +1,11 @@
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 
 import polars as pl
 import pytest
 from builders import rows
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from lora_watch.errors import StoreError
@@ -76,8 +77,6 @@ def test_rows_that_come_while_a_day_is_rewritten_are_never_lost(tmp_path: Path):
     stale = DeltaTable(tmp_path / "adapter_events")
     frame = pl.scan_delta(stale).collect(engine="streaming")
     append(store, NOW - DAY + 1, stream="s2")
-    from deltalake import write_deltalake
-
     day = date.fromordinal(date(1970, 1, 1).toordinal() + NOW // DAY - 1)
     with pytest.raises(CommitFailedError):
         write_deltalake(stale, frame, mode="overwrite", predicate=f"date = '{day}'")
@@ -130,3 +129,26 @@ def test_a_file_cut_by_a_power_failure_is_kept_aside_and_the_rest_is_read(tmp_pa
     assert len(Layout(store, retention_days=180).repair()) == 1
     assert store.rows(ADAPTER_EVENTS)["stream"].to_list() == ["s2"]
     assert cut.with_name(f"{cut.name}.damaged").exists()
+
+
+def test_two_that_merge_at_once_leave_every_row_once(tmp_path: Path):
+    store = Store(tmp_path)
+    for i in range(FILES_BEFORE_MERGE):
+        append(store, NOW + i, stream=f"s{i}")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: Layout(store, retention_days=180).maintain(NOW), range(8)))
+    assert sorted(at for _, _, at in keys(store)) == [NOW + i for i in range(FILES_BEFORE_MERGE)]
+
+
+def test_a_merge_that_began_before_another_ended_changes_nothing(tmp_path: Path):
+    """Of two rewrites from one version the second fails, by the table's own rules; the library's compaction would not."""
+    store = Store(tmp_path)
+    for i in range(3):
+        append(store, NOW + i, stream=f"s{i}")
+    stale = DeltaTable(tmp_path / "adapter_events")
+    frame = pl.scan_delta(stale).collect(engine="streaming")
+    day = date.fromordinal(date(1970, 1, 1).toordinal() + NOW // DAY)
+    write_deltalake(DeltaTable(tmp_path / "adapter_events"), frame, mode="overwrite", predicate=f"date = '{day}'")
+    with pytest.raises(CommitFailedError):
+        write_deltalake(stale, frame, mode="overwrite", predicate=f"date = '{day}'")
+    assert len(keys(store)) == 3
