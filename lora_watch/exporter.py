@@ -164,7 +164,7 @@ class Exporter(Collector):
         self._cap = adapters
         self._idle_seconds = idle_seconds
         self._derived: Derived | None = None
-        disable_created_metrics()  # a second series for every counter, which nobody reads
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nobody reads
         self.registry = CollectorRegistry()
         self.registry.register(self)
         source, job = ["source"], ["job"]
