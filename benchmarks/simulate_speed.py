@@ -2,7 +2,8 @@
 Time and memory of a month of eight pods, simulated and stored: ``python benchmarks/simulate_speed.py``.
 
 30 days × 8 pods × about 11 million requests of 79 adapters, with sessions, time zones, weekends, drift, a nightly scan, new
-adapters and an A/B split; ``--days 3`` makes a small run, ``--keep DIR`` leaves the tables. Memory is the process's high-water mark.
+adapters and an A/B split; ``--days 3`` makes a small run, ``--keep DIR`` leaves the tables. Memory is the process's high-water
+mark.
 """
 
 import argparse
