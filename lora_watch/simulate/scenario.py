@@ -27,7 +27,11 @@ RANK_16_BYTES, RANK_64_BYTES = 65_536_000, 356_515_840
 """FP16 bytes of a rank-16 adapter on Q and V, and of a rank-64 one on Q, K and V, of Llama-3.1-70B."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, le=1e15)]
+Code = Annotated[int, Field(ge=0)]
+Hours = Annotated[float, Field(ge=1 / 60, le=10_000)]
+MOST_ADAPTERS = 10_000
+"""Adapters of a scenario, variants and later ones included."""
 
 
 class Part(BaseModel):
@@ -40,7 +44,7 @@ class Pin(Part):
     """An adapter that is loaded when its pods start and never evicted. ``pods``: these, or all of the pool where empty."""
 
     adapter: int = Field(ge=0)
-    pods: tuple[int, ...] = ()
+    pods: tuple[Code, ...] = ()
 
 
 class Pool(Part):
@@ -48,13 +52,24 @@ class Pool(Part):
 
     name: str = "pool"
     role: Literal["", "prefill", "decode"] = ""
-    pods: int = Field(default=8, ge=1)
-    slots: int = Field(default=4, ge=1)
-    cpu_capacity: int | None = None
-    seats: int = Field(default=180, ge=1)
+    pods: int = Field(default=8, ge=1, le=1000)
+    slots: int = Field(default=4, ge=1, le=10_000)
+    cpu_capacity: int | None = Field(default=None, ge=1, le=1_000_000)
+    seats: int = Field(default=180, ge=1, le=100_000)
     router: Literal["article", "llm-d", "residency", "round-robin", "random", "home"] = "article"
-    scrape_seconds: float = Field(default=0, ge=0)
+    scrape_seconds: float = Field(default=0, ge=0, le=86_400)
     pins: tuple[Pin, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Pool":
+        if self.cpu_capacity is not None and self.cpu_capacity < self.slots:
+            raise ValueError(f"what is in a slot is in the CPU cache: {self.cpu_capacity} places cannot hold {self.slots} slots")
+        if any(pod >= self.pods for pin in self.pins for pod in pin.pods):
+            raise ValueError(f"a pin is on pods 0 … {self.pods - 1}")
+        most = max(len({pin.adapter for pin in self.pins if not pin.pods or p in pin.pods}) for p in range(self.pods))
+        if most >= self.slots:
+            raise ValueError(f"a pod needs a slot without a pin: {most} pins on {self.slots} slots")
+        return self
 
 
 class Loads(Part):
@@ -67,11 +82,11 @@ class Loads(Part):
     """
 
     profile: Literal["vllm", "article"] = "vllm"
-    warm_seconds: float = Field(default=0.003, ge=0.003)
-    cold_seconds: float = Field(default=0.02, ge=0)
-    gpu_bytes_per_second: Positive = 20e9
-    disk_bytes_per_second: Positive = 2.5e9
-    drain_seconds: float = Field(default=0.5, ge=0)
+    warm_seconds: float = Field(default=0.003, ge=0.001, le=300)
+    cold_seconds: float = Field(default=0.02, ge=0, le=300)
+    gpu_bytes_per_second: float = Field(default=20e9, ge=1e6, le=1e15)
+    disk_bytes_per_second: float = Field(default=2.5e9, ge=1e6, le=1e15)
+    drain_seconds: float = Field(default=0.5, ge=0, le=300)
 
 
 class Pipeline(Part):
@@ -80,7 +95,7 @@ class Pipeline(Part):
     first: int = Field(ge=0)
     then: int = Field(ge=0)
     probability: Share = 0.8
-    delay_seconds: Positive = 4.0
+    delay_seconds: float = Field(default=4.0, gt=0, le=86_400)
 
 
 class Traffic(Part):
@@ -94,31 +109,31 @@ class Traffic(Part):
     request takes ``prompt ÷ prefill_tokens_per_second + generated · seconds_per_token``, once its adapter is there.
     """
 
-    requests_per_second: Positive = 3.7
+    requests_per_second: float = Field(default=3.7, gt=0, le=100_000)
     adapters: int = Field(default=40, ge=1, le=5000)
-    zipf: float = Field(default=1.0, ge=0)
+    zipf: float = Field(default=1.0, ge=0, le=50)
     weights: tuple[Positive, ...] = ()
-    drift: float = Field(default=0.0, ge=0)
+    drift: float = Field(default=0.0, ge=0, le=10)
     daily_swing: Share = 0.0
-    weekend: float = Field(default=1.0, ge=0)
-    zones: tuple[float, ...] = Field(default=(0.0,), min_length=1)
-    session_requests: float = Field(default=1.0, ge=1)
-    session_gap_seconds: Positive = 20.0
+    weekend: float = Field(default=1.0, ge=0, le=1000)
+    zones: tuple[Annotated[float, Field(ge=-24, le=24)], ...] = Field(default=(0.0,), min_length=1)
+    session_requests: float = Field(default=1.0, ge=1, le=10_000)
+    session_gap_seconds: float = Field(default=20.0, gt=0, le=86_400)
     base_share: float = Field(default=0.0, ge=0, lt=1)
     large_share: Share = 0.0
-    growth_per_day: float = Field(default=0.0, gt=-1)
+    growth_per_day: float = Field(default=0.0, gt=-1, le=10)
     prompt_tokens: float = Field(default=500, ge=1, le=5000)
     generated_tokens: float = Field(default=60, ge=1, le=5000)
-    prefill_tokens_per_second: Positive = 5000
-    seconds_per_token: Positive = 0.015
+    prefill_tokens_per_second: float = Field(default=5000, ge=1, le=1e9)
+    seconds_per_token: float = Field(default=0.015, gt=0, le=60)
     pipelines: tuple[Pipeline, ...] = ()
 
 
 class Event(Part):
     """Something that happens ``start`` hours after the begin (and lasts until ``end``; for good where absent)."""
 
-    start: float = Field(ge=0)
-    end: float | None = None
+    start: float = Field(ge=0, le=1_000_000)
+    end: float | None = Field(default=None, le=1_000_000)
 
     def during(self, begin: int) -> tuple[int, int]:
         """First and last µs UTC (exclusive) for a scenario that begins at ``begin``."""
@@ -132,31 +147,31 @@ class Split(Event):
     top: int = Field(default=20, ge=1)
     share: Share = 0.5
     suffix: str = "-experiment"
-    growth: float = Field(default=1.05, gt=0)
+    growth: float = Field(default=1.05, gt=0, le=1000)
 
 
 class Scan(Event):
     """A batch job: every ``every_hours`` it asks for each adapter in turn, ``requests`` times, spread over ``seconds``."""
 
     kind: Literal["scan"]
-    every_hours: Positive = 24.0
-    seconds: Positive = 600.0
-    requests: int = Field(default=3, ge=1)
+    every_hours: Hours = 24.0
+    seconds: float = Field(default=600.0, gt=0, le=86_400)
+    requests: int = Field(default=3, ge=1, le=10_000)
 
 
 class Onboard(Event):
     """New adapters, which from then on carry ``share`` of what the others do."""
 
     kind: Literal["onboard"]
-    adapters: int = Field(default=5, ge=1)
-    share: Positive = 0.1
+    adapters: int = Field(default=5, ge=1, le=5000)
+    share: float = Field(default=0.1, gt=0, le=1000)
 
 
 class Retire(Event):
     """Nobody asks for these adapters any more. ``unregister``: their names are withdrawn too, which frees no slot."""
 
     kind: Literal["retire"]
-    adapters: tuple[int, ...] = Field(min_length=1)
+    adapters: tuple[Code, ...] = Field(min_length=1)
     unregister: bool = False
 
 
@@ -164,24 +179,24 @@ class Burst(Event):
     """Within ``seconds``, ``requests`` for each of these adapters."""
 
     kind: Literal["burst"]
-    adapters: tuple[int, ...] = Field(min_length=1)
-    requests: int = Field(default=50, ge=1)
-    seconds: Positive = 2.0
-    every_hours: float | None = Field(default=None, gt=0)
+    adapters: tuple[Code, ...] = Field(min_length=1)
+    requests: int = Field(default=50, ge=1, le=1_000_000)
+    seconds: float = Field(default=2.0, gt=0, le=86_400)
+    every_hours: Hours | None = None
 
 
 class Grow(Event):
     """Traffic is multiplied."""
 
     kind: Literal["grow"]
-    factor: Positive = 1.2
+    factor: float = Field(default=1.2, gt=0, le=1000)
 
 
 class SlowDisk(Event):
     """A read from disk takes ``factor`` times as long."""
 
     kind: Literal["slow-disk"]
-    factor: Positive = 40.0
+    factor: float = Field(default=40.0, gt=0, le=1e6)
 
 
 class Restart(Event):
@@ -199,7 +214,7 @@ class Reload(Event):
     adapter: int = Field(ge=0)
     pod: int = Field(ge=0)
     pool: int = Field(default=0, ge=0)
-    every_seconds: Positive = 0.1
+    every_seconds: float = Field(default=0.1, ge=0.005, le=3600)
 
 
 AnyEvent = Annotated[Split | Scan | Onboard | Retire | Burst | Grow | SlowDisk | Restart | Reload, Field(discriminator="kind")]
@@ -218,8 +233,8 @@ class Scenario(Part):
 
     name: str
     about: str
-    days: Positive = 2.0
-    begin: int = MONDAY
+    days: float = Field(default=2.0, gt=0, le=366)
+    begin: int = Field(default=MONDAY, ge=946_684_800_000_000, le=4_000_000_000_000_000)
     cluster: str = "simulated"
     pools: tuple[Pool, ...] = Field(default=(Pool(),), min_length=1, max_length=2)
     loads: Loads = Loads()
@@ -227,14 +242,20 @@ class Scenario(Part):
     events: tuple[AnyEvent, ...] = ()
     truth: Truth
     steps_seconds: float = Field(default=10.0, ge=1, le=60)
-    sample_seconds: float = Field(default=30.0, ge=1)
+    sample_seconds: float = Field(default=30.0, ge=1, le=3600)
 
     @model_validator(mode="after")
     def _fits(self) -> "Scenario":
         roles = [pool.role for pool in self.pools]
         if len(roles) == 2 and roles != ["prefill", "decode"]:
             raise ValueError(f"two pools are one for prefill and, behind it, one for decode; got {roles}")
+        if len({pool.name for pool in self.pools}) < len(self.pools):
+            raise ValueError("pools have names of their own")
         known = self.traffic.adapters
+        every = known + sum(event.top for event in self.events if isinstance(event, Split))
+        every += sum(event.adapters for event in self.events if isinstance(event, Onboard))
+        if every > MOST_ADAPTERS:
+            raise ValueError(f"there may be {MOST_ADAPTERS} adapters, not {every}")
         if self.traffic.weights and len(self.traffic.weights) != known:
             raise ValueError(f"weights are one for each of {known} adapters, got {len(self.traffic.weights)}")
         named = [pin.adapter for pool in self.pools for pin in pool.pins]
