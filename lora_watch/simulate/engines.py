@@ -76,7 +76,7 @@ class Life:
     refused: NDArray[np.int32]
     pace: Pace
 
-    def first_tokens(self, places: NDArray[np.int32]) -> Times:
+    def first_tokens(self, places: NDArray[np.int64]) -> Times:
         """When these requests had their first token (µs UTC): their prefill behind ``ready`` and what loads came between."""
         began, done = self.loaded.began, self.loaded.done
         sums = np.concatenate([[0], np.cumsum(done - began)])

@@ -60,8 +60,6 @@ class Engine:
         boots = [str(UUID(bytes=draws[part : part + 16], version=4)) for part in (0, 16)]
         self.worker, self.server = (stream("agent", self.where.cluster, self.where.pod, boot) for boot in boots)
         self._scenario, self._known, self._until = scenario, known, until
-        self._finished_order = np.argsort(life.finished, kind="stable").astype(np.int32)
-        self._closed_order = np.argsort(life.closes, kind="stable").astype(np.int32)
         self._reloads = self._read_again(life)
         self._worker_seq = self._server_seq = 0
 
@@ -137,9 +135,7 @@ class Engine:
                 lookup=life.lookup[places],
             )
         )
-        closed = life.closes[self._closed_order]
-        left = self._closed_order[slice(*np.searchsorted(closed, [start, end]))]
-        left = left[opened[left] < life.end]
+        left = np.flatnonzero((life.closes >= start) & (life.closes < end) & (opened < life.end))
         parts.append(_columns(life.closes[left], RELEASE, adapter=life.adapter[life.opens[left]]))
         again = self._reloads[:, (self._reloads[0] >= start) & (self._reloads[0] < end)]
         for step, kind, values in (
@@ -185,8 +181,9 @@ class Engine:
         if start <= life.end < last:
             parts.append(_columns([life.end], STOP))
         records = _ordered(parts)
-        ends, came = life.finished[self._finished_order], life.asked
-        chosen = self._finished_order[slice(*np.searchsorted(ends, [start, last]))]
+        came = life.asked
+        chosen = np.flatnonzero((life.finished >= start) & (life.finished < last))
+        chosen = chosen[np.argsort(life.finished[chosen], kind="stable")]
         cut, number = life.cut[chosen], life.number[chosen]
         scheduled = life.ready[chosen].copy()
         began = np.searchsorted(life.loaded.place, chosen)

@@ -32,7 +32,7 @@ from lora_watch.simulate.scenario import Scenario
 from lora_watch.simulate.scrapes import Scrapes
 from lora_watch.simulate.traffic import Catalogue
 
-PART_REQUESTS = 80_000
+PART_REQUESTS = 40_000
 """Requests whose rows are made at once: bounds memory to a few hundred MB beside what was simulated."""
 SOURCE = "simulate"
 """The rows' ``source``."""
