@@ -144,6 +144,10 @@ def simulate(
     """Lay the tables of a simulated cluster whose truth is known, to try everything else on."""
 
     def run() -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        from lora_watch.model import DAY
         from lora_watch.simulate.scenario import load
         from lora_watch.simulate.write import simulate as lay
 
@@ -151,7 +155,9 @@ def simulate(
         length = chosen.days if days is None else days
         if not 0 < length <= 366:
             _fail(f"a simulation takes up to 366 days, not {length:g}")
-        laid = lay(chosen, length, seed, out)
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(f"simulating {length:g} days of {chosen.name}", total=length * DAY)
+            laid = lay(chosen, length, seed, out, told=lambda day: bar.update(task, completed=day.end - chosen.begin))
         what = f"{laid.requests:,} requests, {laid.events:,} adapter events, {laid.samples:,} samples"
         typer.echo(f"{chosen.name}: {what} in {out}; what is true of it in {out / 'truth.json'}")
         end = datetime.fromtimestamp(laid.window.end / 1e6, UTC).isoformat()

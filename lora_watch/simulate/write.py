@@ -13,7 +13,7 @@ from lora_watch.simulate.rows import Rows
 from lora_watch.simulate.scenario import Scenario
 from lora_watch.simulate.traffic import catalogue, everything
 from lora_watch.simulate.truth import truth
-from lora_watch.store.tables import Store
+from lora_watch.store.tables import Store, translated
 
 TRUTH = "truth.json"
 
@@ -66,5 +66,6 @@ def simulate(
         if told:
             told(part.window)
     text = json.dumps(truth(scenario, known, served, until, seed), ensure_ascii=False, indent=1)
-    (out / TRUTH).write_text(text + "\n", encoding="utf-8")
+    with translated(f"writing {out / TRUTH}"):
+        (out / TRUTH).write_text(text + "\n", encoding="utf-8")
     return Simulated(Window(scenario.begin, until), sums["adapter_events"], sums["requests"], sums["samples"])
