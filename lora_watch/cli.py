@@ -147,7 +147,6 @@ def simulate(
         from rich.console import Console
         from rich.progress import Progress
 
-        from lora_watch.model import DAY
         from lora_watch.simulate.scenario import load
         from lora_watch.simulate.write import simulate as lay
 
@@ -156,8 +155,8 @@ def simulate(
         if not 0 < length <= 366:
             _fail(f"a simulation takes up to 366 days, not {length:g}")
         with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(f"simulating {length:g} days of {chosen.name}", total=length * DAY)
-            laid = lay(chosen, length, seed, out, told=lambda day: bar.update(task, completed=day.end - chosen.begin))
+            task = bar.add_task(f"simulating {length:g} days of {chosen.name}", total=1.0)
+            laid = lay(chosen, length, seed, out, told=lambda share: bar.update(task, completed=share))
         what = f"{laid.requests:,} requests, {laid.events:,} adapter events, {laid.samples:,} samples"
         typer.echo(f"{chosen.name}: {what} in {out}; what is true of it in {out / 'truth.json'}")
         end = datetime.fromtimestamp(laid.window.end / 1e6, UTC).isoformat()

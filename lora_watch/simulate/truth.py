@@ -1,6 +1,6 @@
 """What is true of a simulation: what happened when, to whom, and hour by hour how each pod spent its time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,20 +12,13 @@ from lora_watch.simulate.scenario import AnyEvent, Burst, Onboard, Reload, Resta
 from lora_watch.simulate.traffic import Catalogue
 
 
-def truth(scenario: Scenario, known: Catalogue, lives: Sequence[Life], until: int, seed: int) -> dict[str, Any]:
+def truth(scenario: Scenario, known: Catalogue, pods: Mapping[str, Any], until: int, seed: int) -> dict[str, Any]:
     """
     A JSON object; times are µs UTC.
 
     ``events`` say kind, start, end (null: for good), adapters and pods. ``findings`` is what a diagnosis must and must not say.
-    ``pods`` have, by hour from ``hour`` (hours since the epoch): ``up_seconds``, ``busy_share`` (what a GPU utilisation of any
-    kind shows: steps, loads inside them too), ``inference_share`` (without the loads), ``requests`` served, ``loads``, of them
-    ``cold``, and ``swaps``. A share is null where the pod was not up. Hours in which the process changed are sums of both.
+    ``pods`` are those of :func:`pods_truth`.
     """
-    pods: dict[str, dict[str, Any]] = {}
-    for life in sorted(lives, key=lambda life: (life.pool.name, life.pod, life.begin)):
-        pods.setdefault(f"{life.pool.name}-{life.pod}", {"pool": life.pool.name, "role": life.pool.role, "lives": []})[
-            "lives"
-        ].append(life)
     return {
         "scenario": scenario.name,
         "about": scenario.about,
@@ -34,8 +27,22 @@ def truth(scenario: Scenario, known: Catalogue, lives: Sequence[Life], until: in
         "cluster": scenario.cluster,
         "findings": scenario.truth.model_dump(mode="json"),
         "events": [_event(scenario, event, known, until) for event in scenario.events if event.during(scenario.begin)[0] < until],
-        "pods": {name: _pod(scenario, pod, until) for name, pod in pods.items()},
+        "pods": dict(pods),
     }
+
+
+def pods_truth(scenario: Scenario, lives: Sequence[Life], until: int) -> dict[str, dict[str, Any]]:
+    """
+    By pod, from all its lives: pool, role, and by hour from ``hour`` (hours since the epoch) on:
+
+    ``up_seconds``, ``busy_share`` (what a GPU utilisation of any kind shows: steps, and the loads inside them),
+    ``inference_share`` (without the loads), ``requests`` served, ``loads``, of them ``cold``, and ``swaps``. A share is null
+    where the pod was not up. Hours in which the process changed are sums of both.
+    """
+    pods: dict[str, list[Life]] = {}
+    for life in sorted(lives, key=lambda life: (life.pool.name, life.pod, life.begin)):
+        pods.setdefault(f"{life.pool.name}-{life.pod}", []).append(life)
+    return {name: _pod(scenario, of_pod, until) for name, of_pod in pods.items()}
 
 
 def _event(scenario: Scenario, event: AnyEvent, known: Catalogue, until: int) -> dict[str, Any]:
@@ -61,11 +68,11 @@ def _event(scenario: Scenario, event: AnyEvent, known: Catalogue, until: int) ->
     }
 
 
-def _pod(scenario: Scenario, pod: dict[str, Any], until: int) -> dict[str, Any]:
+def _pod(scenario: Scenario, lives: Sequence[Life], until: int) -> dict[str, Any]:
     first = scenario.begin // HOUR
     count = -(-until // HOUR) - first
     sums: NDArray[np.int64] = np.zeros((7, count), dtype=np.int64)
-    for life in pod["lives"]:
+    for life in lives:
         pace, loaded = life.pace, life.loaded
         for row, times in enumerate((pace.up, pace.busy, pace.stalled)):
             sums[row, pace.hour - first : pace.hour - first + len(times)] += times
@@ -75,8 +82,8 @@ def _pod(scenario: Scenario, pod: dict[str, Any], until: int) -> dict[str, Any]:
             sums[row] += np.bincount(times[times < last] // HOUR - first, minlength=count)
     up, busy, stalled = sums[0], sums[1], sums[2]
     return {
-        "pool": pod["pool"],
-        "role": pod["role"],
+        "pool": lives[0].pool.name,
+        "role": lives[0].pool.role,
         "hour": first,
         "up_seconds": (up / 1e6).tolist(),
         "busy_share": _share(busy, up),
