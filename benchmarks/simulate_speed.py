@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from lora_watch.simulate.scenario import Onboard, Pool, Restart, Scan, Scenario, Split, Traffic, Truth
-from lora_watch.simulate.write import simulate
+from lora_watch.simulate.write import give_memory_back, simulate
 
 MONTH = Scenario(
     name="month",
@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=MONTH.days)
     parser.add_argument("--keep", type=Path)
     asked = parser.parse_args()
+    give_memory_back()  # as the command does
     with tempfile.TemporaryDirectory() as scratch:
         began, processor = time.perf_counter(), time.process_time()
         laid = simulate(MONTH, asked.days, 1, asked.keep or Path(scratch) / "data")

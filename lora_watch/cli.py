@@ -148,8 +148,10 @@ def simulate(
         from rich.progress import Progress
 
         from lora_watch.simulate.scenario import load
+        from lora_watch.simulate.write import give_memory_back
         from lora_watch.simulate.write import simulate as lay
 
+        give_memory_back()
         chosen = load(scenario)
         length = chosen.days if days is None else days
         if not 0 < length <= 366:

@@ -1,7 +1,9 @@
 """The fast path: a scenario straight into the tables, and its truth beside them."""
 
+import ctypes
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +20,8 @@ from lora_watch.simulate.truth import pods_truth, truth
 from lora_watch.store.tables import Store, translated
 
 TRUTH = "truth.json"
+_MMAP_THRESHOLD = -3
+"""glibc's M_MMAP_THRESHOLD."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,17 @@ def simulate(
     with translated(f"writing {out / TRUTH}"):
         (out / TRUTH).write_text(text + "\n", encoding="utf-8")
     return Simulated(window, sums["adapter_events"], sums["requests"], sums["samples"])
+
+
+def give_memory_back() -> None:
+    """
+    Have this process return large arrays to the system when they are freed: a month of eight pods then takes a fifth less.
+
+    glibc maps large blocks by themselves, but raises its idea of large (to 32 MiB) with each one that is freed. For a process
+    that does nothing else; where the C library has no such switch, nothing happens.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
 
 
 def batches(served: Iterable[Life], size: int = BATCH_REQUESTS) -> Iterator[list[Life]]:
