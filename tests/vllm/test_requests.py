@@ -45,7 +45,7 @@ def test_a_record_bears_the_adapter_asked_for(story):
 
 @pytest.mark.parametrize(("seen", "recorded"), [("sent", "arrived"), ("first_byte", "first_token"), ("finished", "finished")])
 def test_times_agree_with_the_clients_clock_within_fifty_milliseconds(story, seen, recorded, record_testsuite_property):
-    # of 19 in 20 requests, and of those during which the client itself was on time: an overloaded machine delays who looks
+    # of 99 in 100 requests during which the client itself was on time: an overloaded machine delays who looks
     timely = [(a, r) for a, r in pairs(story) if a.late <= TIMELY_SECONDS]
     gaps = sorted(abs(getattr(a, seen) - r[recorded] / 1e6) for a, r in timely)
     assert len(gaps) > 50
@@ -53,7 +53,7 @@ def test_times_agree_with_the_clients_clock_within_fifty_milliseconds(story, see
     said = f"{recorded} of {len(gaps)} requests: p50 {p50:.1f} p95 {p95:.1f} p99 {p99:.1f} max {gaps[-1] * 1e3:.1f} ms"
     record_testsuite_property(recorded, said)
     print(said)
-    assert p95 <= AGREE_SECONDS * 1e3, said
+    assert p99 <= AGREE_SECONDS * 1e3, said
 
 
 def test_no_record_contradicts_the_order_in_which_the_client_saw_things(story):
