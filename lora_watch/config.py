@@ -160,7 +160,7 @@ class RouterSettings(Part):
 
     pod: str | None = Field(None, description="its name; host and port of its address where absent", min_length=1)
     pool: str = Field("", description="the InferencePool it routes for; the one it names itself where absent")
-    metrics: str = Field(description="address of its page, such as `http://10.0.0.9:9090/metrics`")
+    metrics: Address = Field(description="address of its page, such as `http://10.0.0.9:9090/metrics`")
     credentials: str | None = Field(None, description="name of an entry of `credentials`; it asks for a bearer token by default")
 
 
@@ -168,7 +168,7 @@ class GpuExporterSettings(Part):
     """One dcgm-exporter: one host's GPUs."""
 
     pod: str | None = Field(None, description="its name; host and port of its address where absent", min_length=1)
-    metrics: str = Field(description="address of its page, such as `http://10.0.0.7:9400/metrics`")
+    metrics: Address = Field(description="address of its page, such as `http://10.0.0.7:9400/metrics`")
     credentials: str | None = Field(None, description="name of an entry of `credentials`")
 
 

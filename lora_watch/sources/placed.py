@@ -16,7 +16,7 @@ from lora_watch import names
 from lora_watch.errors import SourceError
 from lora_watch.model import SECOND, PodId, Provenance, Window
 from lora_watch.schema import SAMPLES, Batch
-from lora_watch.sources.base import capped, printable, stream
+from lora_watch.sources.base import Turns, capped, printable, stream
 from lora_watch.sources.exposition import Page, parse_page
 from lora_watch.sources.http import HttpDoor
 from lora_watch.sources.prometheus import PodLabels, Prometheus, PrometheusSamples, Raw, Reading
@@ -118,6 +118,7 @@ class PlacedPages:
         self._timeout = timeout
         self._deadline_seconds = deadline_seconds
         self._max_bytes = max_bytes
+        self._turns = Turns(threads)
         self._wanted = frozenset(name for family in system.families.values() for name in family)
 
     def read(self, positions: Mapping[str, int], until: int) -> Batch:
@@ -125,15 +126,17 @@ class PlacedPages:
         targets, problems = self._targets.read()
         streams = {stream(f"scrape-{self._system.name}", target.cluster, target.pod): target for target in targets}
         due = {name: target for name, target in streams.items() if 2 * (until - positions.get(name, 0)) >= self._interval}
+        found = [*problems, *self._turns.waiting(list(due))]
+        picked = self._turns.pick(list(due))
         with ThreadPoolExecutor(self._threads) as pool:
-            looks = list(pool.map(lambda target: self._look(target, until), due.values()))
+            looks = list(pool.map(lambda name: self._look(due[name], until), picked))
+        self._turns.settle({name: look[-1]["value"] == 1.0 for name, (look, _) in zip(picked, looks, strict=True)}, streams)
         rows: dict[str, dict[str, Any]] = {}
-        found = list(problems)
-        for target, (look, trouble) in zip(due.values(), looks, strict=True):
+        for target, (look, trouble) in zip((due[name] for name in picked), looks, strict=True):
             found += [f"{self._system.name} {printable(target.pod)}: {problem}" for problem in trouble]
             if again := sum(1 for row in look if rows.setdefault(row["series"], row) is not row):
                 found.append(f"{self._system.name} {printable(target.pod)}: another exporter told {again} of its series already")
-        return Batch(sample_frame(rows.values()), dict.fromkeys(due, until), tuple(found))
+        return Batch(sample_frame(rows.values()), dict.fromkeys(picked, until), tuple(found))
 
     def _look(self, target: Target, until: int) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         """The rows and problems of one exporter."""

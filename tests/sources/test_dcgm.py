@@ -134,3 +134,12 @@ def test_what_the_gpus_say_stands_beside_the_inference_share(serve, data, tmp_pa
     pod = overview(store, window, Past(store, DAY)).pods.filter(pod="vllm-0").row(0, named=True)
     assert (pod["grade"], round(pod["share_high"], 3), round(pod["busy_ratio"], 3)) == ("B", 0.91, 0.94)
     assert pod["pool"] == "p"
+
+
+def test_exporters_that_do_not_answer_are_asked_in_turn(closed_port):
+    targets = Targets([Target("c", f"dead-{number}", metrics_url=closed_port) for number in range(5)])
+    source = PlacedPages("gpus", targets, Dcgm(), threads=2)
+    first, *later = [source.read({}, NOW) for _ in range(3)]
+    assert len(first.positions) == 5
+    assert [len(batch.positions) for batch in later] == [2, 2]
+    assert all("3 more pods that did not answer wait for their turn" in batch.problems for batch in later)
