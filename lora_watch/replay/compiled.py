@@ -24,11 +24,11 @@ def compiled(function: Kernel) -> Kernel:
     except RuntimeError:
         return cast("Kernel", njit(function))
     if kernel is not function and (kept := kernel.stats.cache_path):
-        _forget_older_code(Path(function.__code__.co_filename), Path(kept), function.__qualname__)
+        forget_older_code(Path(function.__code__.co_filename), Path(kept), function.__qualname__)
     return cast("Kernel", kernel)
 
 
-def _forget_older_code(module: Path, kept: Path, name: str) -> None:
+def forget_older_code(module: Path, kept: Path, name: str) -> None:
     """Remove a kernel's index of kept code if a module of its folder is newer; numba looks at the kernel's own only."""
     changed = max((source.stat().st_mtime for source in module.parent.glob("*.py")), default=0.0)
     for index in kept.glob(f"{module.stem}.{name}-*.nbi"):

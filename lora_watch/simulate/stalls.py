@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lora_watch.replay import routers as _routers
 from lora_watch.replay.cluster import AFTER_ALL, NEVER
-from lora_watch.replay.compiled import _forget_older_code, compiled, part, whole
+from lora_watch.replay.compiled import compiled, forget_older_code, part, whole
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.routers import Desk, Router, Rule, View, desk, look, route, view
 from lora_watch.replay.serving import advance, arrive, preload, restart
@@ -253,4 +253,4 @@ def stalled(trace: Trace, fleet: Fleet, router: Router | None, costs: Costs, res
 
 
 if hasattr(_run, "stats") and _run.stats.cache_path:  # kept code is also older where a part of the replay is newer
-    _forget_older_code(Path(_routers.__file__).parent / Path(__file__).name, Path(_run.stats.cache_path), _run.__qualname__)
+    forget_older_code(Path(_routers.__file__).parent / Path(__file__).name, Path(_run.stats.cache_path), _run.__qualname__)
