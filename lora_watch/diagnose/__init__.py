@@ -1,0 +1,1 @@
+"""Findings: evidence → cause → remedy with predicted effect. Pure: frames and values in, values out."""
