@@ -1,0 +1,114 @@
+"""
+Adapters as they lie on disk: rank and bytes from ``adapter_config.json`` and the headers of their safetensors files.
+
+Nothing but headers is read: a header is a JSON object behind its length (8 bytes, little-endian), as the format's own
+description says, and each tensor's bytes are the difference of its two offsets.
+"""
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CONFIG = "adapter_config.json"
+LARGEST_HEADER = 100 << 20
+"""The format's own limit: a longer header is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFile:
+    """
+    One adapter: its folder's name, its rank (the largest of its modules), the bytes of its tensors, and what it applies to.
+
+    ``bytes`` is None where there is no safetensors file (an older ``adapter_model.bin`` says nothing without loading it).
+    """
+
+    name: str
+    rank: int
+    bytes: int | None
+    dtypes: tuple[str, ...]
+    modules: tuple[str, ...]
+    base_model: str | None
+
+
+def read_all(folder: Path) -> tuple[list[AdapterFile], list[str]]:
+    """Every adapter at or below a folder, sorted by name, and what went wrong with those that could not be read."""
+    adapters, problems = [], []
+    for config in sorted(_configs(folder)):
+        try:
+            adapters.append(read(config.parent))
+        except (OSError, ValueError) as error:
+            problems.append(f"{config.parent}: {error}")
+    if not adapters and not problems:
+        problems.append(f"{folder} holds no {CONFIG}, at any depth")
+    return adapters, problems
+
+
+def read(folder: Path) -> AdapterFile:
+    """The adapter in a folder. OSError where a file can't be read, ValueError says what in it is wrong."""
+    tree = _object((folder / CONFIG).read_text(encoding="utf-8"), CONFIG)
+    ranks = [tree.get("r"), *dict(tree.get("rank_pattern") or {}).values()]
+    if not all(isinstance(rank, int) and not isinstance(rank, bool) and rank > 0 for rank in ranks):
+        raise ValueError(f"{CONFIG}: r is a rank, a whole number above 0, not {tree.get('r')!r}")
+    modules = tree.get("target_modules") or []
+    sizes, dtypes = 0, set()
+    files = sorted(folder.glob("*.safetensors"))
+    for file in files:
+        for name, tensor in header(file).items():
+            if name != "__metadata__":
+                sizes += tensor["data_offsets"][1] - tensor["data_offsets"][0]
+                dtypes.add(str(tensor["dtype"]))
+    base = tree.get("base_model_name_or_path")
+    return AdapterFile(
+        folder.name,
+        max(ranks),
+        sizes if files else None,
+        tuple(sorted(dtypes)),
+        (modules,) if isinstance(modules, str) else tuple(sorted(map(str, modules))),
+        base if isinstance(base, str) else None,
+    )
+
+
+def header(file: Path) -> dict[str, Any]:
+    """
+    The header of a safetensors file: tensor → ``dtype``, ``shape``, ``data_offsets``. ValueError where it is none.
+
+    A file shorter than its offsets say is refused too: it was not copied whole.
+    """
+    with file.open("rb") as stream:
+        raw = stream.read(8)
+        if len(raw) < 8:
+            raise ValueError(f"{file.name} is no safetensors file: it has {len(raw)} bytes")
+        (length,) = struct.unpack("<Q", raw)
+        if length > LARGEST_HEADER:
+            raise ValueError(f"{file.name} is no safetensors file: its header would have {length} bytes")
+        tree = _object(stream.read(length).decode("utf-8", errors="strict"), file.name)
+    end = 0
+    for name, tensor in tree.items():
+        if name == "__metadata__":
+            continue
+        offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
+        if not (isinstance(offsets, list) and len(offsets) == 2 and all(isinstance(x, int) for x in offsets)):
+            raise ValueError(f"{file.name}: tensor {name!r} has no data_offsets")
+        if not 0 <= offsets[0] <= offsets[1] or "dtype" not in tensor:
+            raise ValueError(f"{file.name}: tensor {name!r} has data_offsets {offsets} and dtype {tensor.get('dtype')!r}")
+        end = max(end, offsets[1])
+    if file.stat().st_size < 8 + length + end:
+        raise ValueError(f"{file.name} ends early: {file.stat().st_size} bytes, where its header promises {8 + length + end}")
+    return tree
+
+
+def _configs(folder: Path) -> Iterator[Path]:
+    return folder.rglob(CONFIG)
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        tree = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON: {error}") from None
+    if not isinstance(tree, dict):
+        raise ValueError(f"{where} holds a {type(tree).__name__}, not an object")
+    return tree

@@ -1,0 +1,77 @@
+"""Rank and bytes of adapters from the headers of their files."""
+
+import json
+import struct
+
+import pytest
+
+from lora_watch.sources.adapter_files import read, read_all
+
+
+def adapter(folder, rank=16, *, tensors=((16, 64), (32, 16)), pad=0, **config):
+    """A folder with an adapter of BF16 tensors of these shapes; ``pad`` cuts or adds bytes at the end."""
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"r": rank, "target_modules": ["v_proj", "q_proj"], **config}))
+    entries, end = {"__metadata__": {"format": "pt"}}, 0
+    for number, (rows, columns) in enumerate(tensors):
+        size = 2 * rows * columns
+        entries[f"t{number}"] = {"dtype": "BF16", "shape": [rows, columns], "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(entries).encode()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(end + pad))
+    return folder
+
+
+def test_bytes_are_those_of_the_tensors(tmp_path):
+    one = read(adapter(tmp_path / "legal"))
+    assert (one.name, one.rank, one.bytes) == ("legal", 16, 2 * (16 * 64 + 32 * 16))
+
+
+def test_modules_and_types_are_told(tmp_path):
+    one = read(adapter(tmp_path / "legal"))
+    assert (one.modules, one.dtypes) == (("q_proj", "v_proj"), ("BF16",))
+
+
+def test_a_rank_pattern_can_raise_the_rank(tmp_path):
+    assert read(adapter(tmp_path / "x", 8, rank_pattern={"q_proj": 64})).rank == 64
+
+
+def test_bytes_are_unknown_where_weights_are_in_another_format(tmp_path):
+    folder = adapter(tmp_path / "x")
+    (folder / "adapter_model.safetensors").unlink()
+    assert read(folder).bytes is None
+
+
+def test_a_broken_adapter_does_not_stop_the_others(tmp_path):
+    adapter(tmp_path / "deep" / "good")
+    adapter(tmp_path / "bad", rank="sixteen")
+    adapters, problems = read_all(tmp_path)
+    assert [one.name for one in adapters] == ["good"]
+    assert "'sixteen'" in problems[0]
+
+
+def test_an_empty_folder_is_said(tmp_path):
+    assert read_all(tmp_path) == ([], [f"{tmp_path} holds no adapter_config.json, at any depth"])
+
+
+def test_a_file_that_was_not_copied_whole_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="ends early"):
+        read(adapter(tmp_path / "x", pad=-1))
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"abc", struct.pack("<Q", 1 << 60), struct.pack("<Q", 2) + b"[]", struct.pack("<Q", 3) + b"{,}"]
+)
+def test_what_is_no_safetensors_file_is_refused(tmp_path, raw):
+    folder = adapter(tmp_path / "x")
+    (folder / "adapter_model.safetensors").write_bytes(raw)
+    with pytest.raises(ValueError, match="safetensors"):
+        read(folder)
+
+
+def test_a_tensor_without_offsets_is_refused(tmp_path):
+    folder = adapter(tmp_path / "x")
+    text = json.dumps({"t": {"dtype": "F16"}}).encode()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+    with pytest.raises(ValueError, match="no data_offsets"):
+        read(folder)
