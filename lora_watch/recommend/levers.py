@@ -1,0 +1,254 @@
+"""
+What a lever would have changed: the user's own requests replayed once as they came and once with the lever pulled.
+
+With the router in the loop, since a router sends requests elsewhere once there is a slot or a pin more. Which router it is
+nobody says: of those that replay knows, the one whose loads come nearest to those of the recorded pods stands for it. Where
+none comes near, or there is one pod, slots and pins are replayed on the recorded pods, and pods and routing not at all.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from lora_watch.derive.groups import said_once, worst_provenance
+from lora_watch.derive.locality import came
+from lora_watch.model import MINUTE, Window
+from lora_watch.replay.cluster import replay
+from lora_watch.replay.fleet import Fleet
+from lora_watch.replay.routers import ARTICLE, LLM_D, LLM_D_RESIDENCY, RANDOM, ROUND_ROBIN, Router
+from lora_watch.replay.trace import LONGEST, Trace
+
+MORE_SLOTS = (1, 2, 4)
+TOP_PINS = (5, 10)
+"""Numbers of adapters that the pins lever tries, the most asked for first."""
+BLOCK = 10 * MINUTE
+"""Blocks of the bootstrap: shorter ones take neighbours for independent and give intervals that are too narrow."""
+RESAMPLES = 400
+LEAST_LOADS = 20
+"""With fewer loads than this in the window an effect is chance: none is given."""
+LARGEST = 400_000
+"""Requests replayed at most, the newest: bounds the time of all levers to seconds."""
+NEAR = 0.25
+"""A router whose loads differ by more than this share from the recorded pods' stands for none."""
+ROUTERS: Mapping[str, Router] = {
+    "round robin": ROUND_ROBIN,
+    "random": RANDOM,
+    "the article's affinity router": ARTICLE,
+    "llm-d's lora-affinity-scorer": LLM_D,
+    "llm-d's residency scorer": LLM_D_RESIDENCY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """
+    One lever and what it would have done.
+
+    ``lever``: slots, pins, pods or routing; ``amount``: slots or pods added, adapters pinned. ``effect`` is the share of the
+    window's loads that it would have removed (negative: it adds loads), ``low`` … ``high`` its 95 % interval. ``adapters`` are
+    those pinned. ``method`` says what was replayed.
+    """
+
+    lever: str
+    amount: int
+    what: str
+    effect: float
+    low: float
+    high: float
+    loads: int
+    base_loads: int
+    method: str
+    adapters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Levers:
+    """All levers of a pool, and how near the replay of the present comes: ``replayed_miss_ratio`` of the window's requests."""
+
+    levers: tuple[Lever, ...]
+    requests: int
+    replayed_miss_ratio: float | None
+    router: str | None
+    provenance: str | None
+
+
+NOTHING = Levers((), 0, None, None, None)
+
+
+def levers(requests: pl.LazyFrame, window: Window, slots: Mapping[str, int]) -> Levers:
+    """
+    The levers of one pool. ``requests`` are its own, also some from before the window, which only fill the slots (without them
+    the window's first quarter does). ``slots`` by pod; requests of a pod whose slots are unknown are left out.
+
+    Holds (scheduled … finished) keep slots, as in the engine; loads take no time. ``router`` is the one in the loop, None where
+    there is none. The interval is a bootstrap over 10-minute blocks of the paired loads (over twelfths where the window is
+    shorter than two hours). No levers below ``LEAST_LOADS`` loads.
+    """
+    past = _past(requests, window, slots)
+    if past is None:
+        return NOTHING
+    recorded = _loads(past, past.fleet())
+    miss_ratio = float(recorded.sum()) / past.counted if past.counted else None
+    if recorded.sum() < LEAST_LOADS:
+        return Levers((), past.counted, miss_ratio, None, past.provenance)
+    present, base = _present(past, recorded)
+    tried = (*_tried(past, present), *(_routed(past, present) if present else ()))
+    return Levers(tuple(_compared(base, *one) for one in tried), past.counted, miss_ratio, present, past.provenance)
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What is replayed: the trace with its recorded pods, which requests count, and the block of each."""
+
+    trace: Trace
+    names: tuple[str, ...]
+    pods: tuple[str, ...]
+    slots: tuple[int, ...]
+    inside: NDArray[np.bool_]
+    block: NDArray[np.int64]
+    provenance: str | None
+
+    @property
+    def counted(self) -> int:
+        return int((self.inside & (self.trace.adapter >= 0)).sum())
+
+    def fleet(self, more: int = 0, pins: Sequence[tuple[int, int]] = (), pods: int = 0) -> Fleet:
+        slots = [one + more for one in self.slots] + [min(self.slots) + more] * pods
+        return Fleet(slots, seats=max(256, len(self.trace)), pins=pins)
+
+
+def _past(requests: pl.LazyFrame, window: Window, slots: Mapping[str, int]) -> _Past | None:
+    pods = tuple(sorted(pod for pod, count in slots.items() if count >= 1))
+    known = pl.DataFrame({"pod": pl.Series(pods, dtype=pl.String), "pod_code": np.arange(len(pods), dtype=np.int32)})
+    rows = (
+        requests.filter((came() < window.end) & (came() >= -LONGEST))
+        .select("pod", "adapter", "stream", "seq", "provenance", "finished", "scheduled", came=came())
+        .filter(said_once())
+        .join(known.lazy(), on="pod")
+        .sort("came", "stream", "seq")
+        .tail(LARGEST)
+        .collect()
+    )
+    if rows.is_empty():
+        return None
+    names = rows.select(pl.col("adapter").drop_nulls().unique().sort())["adapter"]
+    code = rows.join(
+        pl.DataFrame({"adapter": names, "code": np.arange(len(names), dtype=np.int32)}),
+        on="adapter",
+        how="left",
+        maintain_order="left",
+    )["code"].fill_null(-1)
+    hold = rows.select((pl.col("finished") - pl.col("scheduled")).fill_null(0).clip(0, LONGEST)).to_series()
+    at = rows["came"].to_numpy().astype(np.int64)
+    start = window.start if at[0] < window.start else int(at[0] + (window.end - at[0]) // 4)
+    length = min(BLOCK, max((window.end - start) // 12, 1))
+    trace = Trace(
+        code.to_numpy(),
+        adapters=max(len(names), 1),
+        pod=rows["pod_code"].to_numpy(),
+        pods=len(pods),
+        at=at,
+        hold=hold.to_numpy(),
+    )
+    inside = at >= start
+    block = np.maximum(at - start, 0) // length
+    provenance = rows.select(worst_provenance()).item()
+    return _Past(trace, tuple(names), pods, tuple(slots[pod] for pod in pods), inside, block, provenance)
+
+
+def _loads(past: _Past, fleet: Fleet, router: Router | None = None, pods: int = 0) -> NDArray[np.int64]:
+    """Loads by block."""
+    trace = past.trace
+    if router is not None:
+        trace = Trace(trace.adapter, adapters=trace.adapters, pods=trace.pods + pods, at=trace.at, hold=trace.hold)
+    missed = replay(trace, fleet, router).lookup > 0
+    return np.bincount(past.block[past.inside & missed], minlength=int(past.block[-1]) + 1)
+
+
+Tried = tuple[str, int, str, str, NDArray[np.int64], tuple[str, ...]]
+
+
+def _tried(past: _Past, present: str | None) -> Iterator[Tried]:
+    """Slots and pins."""
+    router = ROUTERS[present] if present else None
+    how = f"replay with {present}" if present else "replay on the recorded pods"
+    for more in MORE_SLOTS:
+        what = f"+{more} {_plural(more, 'slot')} per pod"
+        yield "slots", more, what, how, _loads(past, past.fleet(more), router), ()
+    for top in TOP_PINS:
+        pins = _homes(past, top)
+        if len(pins) == top:
+            names = tuple(past.names[adapter] for _, adapter in pins)
+            what = f"pinning the {top} most asked for, each on one pod"
+            yield "pins", top, what, how, _loads(past, past.fleet(pins=pins), router), names
+
+
+def _homes(past: _Past, top: int) -> list[tuple[int, int]]:
+    """The most requested adapters, each on the pod with most of its requests that has room: (pod, adapter)."""
+    asked = past.trace.adapter >= 0
+    counts = np.zeros((past.trace.adapters, past.trace.pods), dtype=np.int64)
+    np.add.at(counts, (past.trace.adapter[asked], past.trace.pods_or_one()[asked]), 1)
+    room = np.array(past.slots) - 1
+    pins: list[tuple[int, int]] = []
+    for adapter in np.argsort(-counts.sum(axis=1), kind="stable")[:top].tolist():
+        for pod in np.argsort(-counts[adapter], kind="stable").tolist():
+            if room[pod] > 0:
+                room[pod] -= 1
+                pins.append((pod, adapter))
+                break
+    return pins
+
+
+def _present(past: _Past, recorded: NDArray[np.int64]) -> tuple[str | None, NDArray[np.int64]]:
+    """The router that comes nearest to the recorded pods with its loads by block; None, and theirs, where none comes near."""
+    if len(past.pods) == 1:
+        return None, recorded
+    base = int(recorded.sum())
+    every = {name: _loads(past, past.fleet(), router) for name, router in ROUTERS.items()}
+    name = min(every, key=lambda one: abs(int(every[one].sum()) - base))
+    return (name, every[name]) if abs(int(every[name].sum()) - base) <= NEAR * base else (None, recorded)
+
+
+def _routed(past: _Past, present: str) -> Iterator[Tried]:
+    router = ROUTERS[present]
+    one = _loads(past, past.fleet(pods=1), router, pods=1)
+    yield "pods", 1, "one more pod", f"replay with {present}", one, ()
+    if present != "llm-d's residency scorer":
+        other = _loads(past, past.fleet(), replace(LLM_D_RESIDENCY))
+        what = "routing by residency (llm-d's proposed scorer)"
+        yield "routing", 0, what, f"replay, {present} against llm-d's residency scorer", other, ()
+
+
+def _compared(
+    base: NDArray[np.int64],
+    lever: str,
+    amount: int,
+    what: str,
+    method: str,
+    loads: NDArray[np.int64],
+    adapters: tuple[str, ...],
+) -> Lever:
+    effect = 1 - float(loads.sum()) / float(base.sum())
+    drawn = np.random.default_rng(1).integers(0, len(base), (RESAMPLES, len(base)))
+    bases, others = base[drawn].sum(axis=1), loads[drawn].sum(axis=1)
+    effects = 1 - others[bases > 0] / bases[bases > 0]
+    low, high = np.quantile(effects, [0.025, 0.975])
+    return Lever(
+        lever,
+        amount,
+        what,
+        effect,
+        min(float(low), effect),
+        max(float(high), effect),
+        int(loads.sum()),
+        int(base.sum()),
+        method,
+        adapters,
+    )
+
+
+def _plural(count: int, word: str) -> str:
+    return word if count == 1 else f"{word}s"

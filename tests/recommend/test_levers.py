@@ -1,0 +1,103 @@
+"""What a lever would have changed, on requests small enough to count by hand and on random ones against the replay."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lora_watch.model import HOUR, SECOND, Window
+from lora_watch.recommend.levers import LEAST_LOADS, levers
+from lora_watch.replay.cluster import replay
+from lora_watch.replay.fleet import Fleet
+from lora_watch.replay.trace import Trace
+from lora_watch.schema import REQUESTS
+from tests.builders import rows
+
+
+def asked(adapters, pods=("pod-0",), gap=SECOND, begin=0):
+    """One request every ``gap``, the pods taking turns."""
+    return rows(
+        REQUESTS,
+        [
+            {
+                "adapter": name,
+                "pod": pods[n % len(pods)],
+                "stream": f"agent/c/{pods[n % len(pods)]}/boot",
+                **dict.fromkeys(("at", "queued", "scheduled", "finished"), begin + n * gap),
+            }
+            for n, name in enumerate(adapters)
+        ],
+    ).lazy()
+
+
+def by_what(found):
+    return {(one.lever, one.amount): one for one in found.levers}
+
+
+RING = ["a", "b", "c"] * 400
+WINDOW = Window(0, 1200 * SECOND)
+
+
+def test_one_slot_short_is_cured_by_one_slot():
+    found = by_what(levers(asked(RING), WINDOW, {"pod-0": 2}))
+    assert (found["slots", 1].effect, found["slots", 1].low, found["slots", 1].high) == (1.0, 1.0, 1.0)
+
+
+def test_a_ring_on_too_few_slots_misses_every_time():
+    assert levers(asked(RING), WINDOW, {"pod-0": 2}).replayed_miss_ratio == 1.0
+
+
+def test_no_lever_where_nothing_swaps():
+    found = levers(asked(RING), WINDOW, {"pod-0": 3})
+    assert (found.levers, found.replayed_miss_ratio) == ((), 0.0)
+
+
+def test_requests_before_the_window_only_fill_the_slots():
+    found = levers(asked(RING, begin=-600 * SECOND), Window(0, 600 * SECOND), {"pod-0": 3})
+    assert (found.requests, found.replayed_miss_ratio) == (600, 0.0)
+
+
+def test_requests_of_a_pod_whose_slots_are_unknown_are_left_out():
+    found = levers(asked(RING, pods=("x", "pod-0")), WINDOW, {"pod-0": 2})
+    assert found.requests < 500
+
+
+def test_requests_for_the_base_model_are_no_misses():
+    assert levers(asked([None] * 1000), WINDOW, {"pod-0": 1}).requests == 0
+
+
+def test_no_requests_give_no_levers():
+    assert levers(asked([]), WINDOW, {"pod-0": 1}).levers == ()
+
+
+def test_affinity_routing_cures_what_round_robin_does_to_two_pods():
+    names = np.random.default_rng(3).choice(list("abcd"), 4000).tolist()
+    found = levers(asked(names, pods=("p0", "p1")), Window(0, 4000 * SECOND), {"p0": 2, "p1": 2})
+    assert found.router in {"round robin", "random"}
+    assert by_what(found)["routing", 0].effect > 0.9
+
+
+def test_pins_are_never_more_than_the_slots_less_one():
+    names = np.random.default_rng(3).choice(list("abcdefghijkl"), 3000).tolist()
+    found = by_what(levers(asked(names), Window(0, 3000 * SECOND), {"pod-0": 6}))
+    assert set(found) == {("slots", 1), ("slots", 2), ("slots", 4), ("pins", 5)}
+
+
+def test_a_lever_that_makes_it_worse_says_so():
+    ghosts = [*(f"g{n}" for n in range(5))] * 60  # asked for most, then never again
+    rest = np.random.default_rng(5).choice(list("abcdefg"), 3000).tolist()
+    requests = asked([*ghosts, *rest])
+    found = by_what(levers(requests, Window(600 * SECOND, 3300 * SECOND), {"pod-0": 6}))
+    assert found["pins", 5].effect != 0.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=200, max_size=400), st.integers(1, 4))
+def test_the_effect_of_slots_is_the_difference_of_two_replays(codes, slots):
+    found = levers(asked([f"a{code}" for code in codes], begin=-10), Window(0, HOUR), {"pod-0": slots})
+    trace = Trace(codes)
+    loads = {more: int((replay(trace, Fleet(slots + more)).lookup[1:] > 0).sum()) for more in (0, 1)}
+    if loads[0] < LEAST_LOADS:
+        assert found.levers == ()
+    else:
+        assert by_what(found)["slots", 1].effect == pytest.approx(1 - loads[1] / loads[0])
