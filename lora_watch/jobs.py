@@ -1,13 +1,25 @@
 """One iteration of each job: what the service does on a tick, and what a test or a command does by hand. Times are µs UTC."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
+from lora_watch.diagnose.finding import Finding
+from lora_watch.diagnose.life import Lived, Phase, Rules, State, advance, remember
+from lora_watch.diagnose.stored import rows, states
 from lora_watch.errors import StoreConflict
+from lora_watch.model import DAY, SECOND, Window
+from lora_watch.schema import FINDINGS, Batch
 from lora_watch.sources.base import Source
-from lora_watch.store.tables import Ledger
+from lora_watch.store.tables import Ledger, Store
 
 ATTEMPTS = 10
 """How often a source is read again when another service commits in between; the last failure is passed on."""
+LOOKS = "findings"
+"""The stream of looks: its position is when somebody looked last, µs UTC. Every look moves it, so two at once conflict."""
+Find = Callable[[Window], Sequence[Finding]]
+"""What diagnoses a window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +55,74 @@ def collect(source: Source, ledger: Ledger, *, until: int, now: int) -> Collecte
         late = (f"{appended.late} samples came after their time had been read; they are stored now",) if appended.late else ()
         return Collected(appended.rows, appended.duplicates, appended.lost, appended.late, (*batch.problems, *late))
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """What one look told: the states that changed, and what went wrong beside it."""
+
+    states: tuple[State, ...]
+    problems: tuple[str, ...] = ()
+
+
+class Diagnosis:
+    """
+    The lives of findings as one service knows them: each look reads what others told since its own last one.
+
+    A life that is not closed and was told within ``lookback`` (µs) goes on after a restart.
+    """
+
+    def __init__(self, store: Store, find: Find, rules: Rules | None = None, *, lookback: int = 30 * DAY) -> None:
+        self._store = store
+        self._find = find
+        self._rules = rules or Rules()
+        self._lookback = lookback
+        self._ledger = store.ledger(FINDINGS)
+        self._lives: tuple[Lived, ...] = ()
+        self._read_to: int | None = None
+
+    def look(self, window: Window, *, now: int) -> Diagnosed:
+        """
+        Diagnose the window and store the states that changed at its end; ``now`` dates the commit (both µs UTC).
+
+        A look that is not later than the last one, whoever's it was, tells nothing; where that one lies well ahead it is a
+        problem. Raises LoraWatchError where the diagnosis failed, StoreError where nothing could be stored: the next look tells
+        what this one did not.
+        """
+        at, found = window.end, self._find(window)
+        for attempt in range(ATTEMPTS):
+            looked = self._ledger.refresh().get(LOOKS)
+            if looked is not None and at <= looked:
+                return Diagnosed((), self._ahead(looked - at))
+            lives = self._known(at)
+            done = advance(lives, found, at, self._rules, looked=looked)
+            try:
+                self._ledger.append(Batch(rows(done.states), {LOOKS: at}), at=now)
+            except StoreConflict:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                continue
+            self._lives, self._read_to = done.lives, at + 1
+            return Diagnosed(done.states)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _ahead(self, by: int) -> tuple[str, ...]:
+        if by <= self._rules.blind_after:  # another service was a little earlier
+            return ()
+        return (
+            f"the last look at findings is dated {by // SECOND} s ahead of the clock: no change of them is stored until then",
+        )
+
+    def _known(self, at: int) -> tuple[Lived, ...]:
+        """The lives with what was told since they were read."""
+        if self._read_to is not None:
+            new = self._store.rows(FINDINGS, Window(self._read_to, at)) if self._read_to < at else FINDINGS.empty()
+            return remember(states(new), self._lives)
+        told = Window(at - self._lookback, at)
+        last = self._store.rows(FINDINGS, told, columns=("id", "at", "state")).sort("at").group_by("id").last()
+        goes_on = (pl.col("state") != Phase.CLOSED) | (pl.col("at") > at - self._rules.remember)
+        wanted = last.filter(goes_on.fill_null(value=True))
+        if wanted.is_empty():
+            return ()
+        mine = pl.col("id").is_in(wanted["id"].to_list()) & pl.col("at").is_in(wanted["at"].unique().to_list())
+        return remember(states(self._store.rows(FINDINGS, told, mine)))

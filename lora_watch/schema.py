@@ -159,7 +159,37 @@ SAMPLES = Table(
     key=("series", "at"),
 )
 
-TABLES = (ADAPTER_EVENTS, REQUESTS, SAMPLES)
+FINDINGS = Table(
+    "findings",
+    MappingProxyType(
+        {
+            **_WHERE,  # at = the look that told this state; pod and engine are null: whom it is about stands in detail
+            "id": pl.String(),  # the finding's key and when it opened
+            "finding": pl.String(),  # its kind
+            "scope": pl.String(),
+            "state": pl.String(),  # open | worsening | easing | closed
+            "change": pl.String(),  # why this row was written
+            "severity": pl.String(),
+            "confidence": pl.String(),
+            "weight": pl.Float64(),  # how bad it is; null: no finite number
+            "told_weight": pl.Float64(),  # the weight that worse and better are measured from
+            "since": pl.Int64(),  # µs UTC, like every time below: since when the evidence shows it
+            "until": pl.Int64(),  # what the evidence says of its end; null: it goes on
+            "opened": pl.Int64(),  # the look that found it first
+            "seen": pl.Int64(),  # the last look that found it
+            "missed": pl.Int64(),  # the first look that did not any more; null while it is found
+            "blind_from": pl.Int64(),  # the look before this one, where it was so long ago that what was between is unknown
+            "summary": pl.String(),
+            "detail": pl.String(),  # JSON: the whole finding
+            **_HOW,
+        }
+    ),
+    key=("id", "at"),
+)
+
+MEASURED = (ADAPTER_EVENTS, REQUESTS, SAMPLES)
+"""What was read from outside: where these end, the data end."""
+TABLES = (*MEASURED, FINDINGS)
 
 
 @dataclass(frozen=True, slots=True)

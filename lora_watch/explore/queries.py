@@ -21,7 +21,7 @@ from lora_watch.derive.stays import stays
 from lora_watch.derive.swap_queue import swap_queue
 from lora_watch.derive.swaps import swaps
 from lora_watch.model import HOUR, MINUTE, Window
-from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, TABLES
+from lora_watch.schema import ADAPTER_EVENTS, MEASURED, REQUESTS, SAMPLES
 from lora_watch.sources.base import AGENTS_EVENTS
 from lora_watch.store.tables import Store
 
@@ -72,13 +72,14 @@ class Overview:
 
 def newest(store: Store, now: int | None) -> int | None:
     """
-    One µs past the newest row of any table, None where nothing is stored: where a window about "now" ends for what is held.
+    One µs past the newest row of any table that was read from outside, None where nothing is stored: where a window about "now"
+    ends for what is held. What was found in the data does not move their end.
 
     Rows later than ``now`` (µs UTC) count only where there are no others: one pod whose clock is ahead must not move the window
     past all that is known of the rest.
     """
     for before in (now, None):
-        known = [at for table in TABLES if (at := store.newest(table, before)) is not None]
+        known = [at for table in MEASURED if (at := store.newest(table, before)) is not None]
         if known:
             return max(known) + 1
     return None

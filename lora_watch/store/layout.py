@@ -187,7 +187,7 @@ def _bad_files(handle: DeltaTable, path: Path) -> dict[str, int]:
 
 
 def _order(table: Table) -> list[str]:
-    return ["bucket", "pod", "at", *(name for name in ("stream", "seq", "series") if name in table.schema)]
+    return ["bucket", "pod", "at", *(name for name in ("stream", "seq", "series", "id") if name in table.schema)]
 
 
 def _is_sorted(rows: pl.LazyFrame, order: list[str]) -> bool:

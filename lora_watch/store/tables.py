@@ -9,7 +9,7 @@ positions *with that handle*. A writer that committed one of the same streams in
 """
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -230,10 +230,21 @@ class Store:
             frame = frame.filter(pl.col("bucket").is_in(wanted) & named)
         return frame
 
-    def rows(self, table: Table, window: Window | None = None, where: pl.Expr | None = None) -> pl.DataFrame:
-        """The rows that ``scan`` finds, of them those ``where``, read now. StoreError where a file is gone or damaged."""
+    def rows(
+        self,
+        table: Table,
+        window: Window | None = None,
+        where: pl.Expr | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> pl.DataFrame:
+        """
+        The rows that ``scan`` finds, of them those ``where``, read now; all columns unless told. StoreError where a file is gone
+        or damaged.
+        """
         frame = self.scan(table, window)
-        return self._read(table, frame if where is None else frame.filter(where))
+        frame = frame if where is None else frame.filter(where)
+        return self._read(table, frame if columns is None else frame.select(columns))
 
     def newest(self, table: Table, before: int | None = None) -> int | None:
         """

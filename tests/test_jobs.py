@@ -1,0 +1,195 @@
+"""One look at findings: what is stored of it, alone, beside another service, and through restarts."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Severity
+from lora_watch.diagnose.life import Change, State
+from lora_watch.diagnose.stored import rows, states
+from lora_watch.errors import SourceUnavailable
+from lora_watch.explore.queries import newest
+from lora_watch.jobs import LOOKS, Diagnosed, Diagnosis
+from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
+from lora_watch.schema import FINDINGS, Batch
+from lora_watch.store.layout import Layout
+from lora_watch.store.tables import Store
+
+START = 1_796_000_000 * SECOND
+HOSTILE = "a|b`c`</script>\n[x](javascript:1)\ud800🦙\x1b[2J" + "x" * 10_000
+FINDING = Finding(
+    "thrash",
+    Severity.HARM,
+    "c",
+    "p",
+    "",
+    START - HOUR,
+    f"{HOSTILE} swaps",
+    "too few slots",
+    Confidence.HIGH,
+    1.0,
+    evidence=(Evidence("60 adapters", "active_adapters", float("nan"), "", "observed"),),
+    adapters=(HOSTILE,),
+)
+
+
+class Found:
+    """A diagnosis that says what it is told to."""
+
+    def __init__(self, *found: Finding) -> None:
+        self.found: Sequence[Finding] = found
+
+    def __call__(self, window: Window) -> Sequence[Finding]:
+        return self.found
+
+
+def look(diagnosis: Diagnosis, at: int) -> Diagnosed:
+    return diagnosis.look(Window(at - HOUR, at), now=at)
+
+
+def stored(store: Store) -> list[State]:
+    return states(store.rows(FINDINGS))
+
+
+def test_a_finding_is_stored_when_it_opens_and_not_again_while_it_stays(tmp_path: Path):
+    store = Store(tmp_path)
+    diagnosis = Diagnosis(store, Found(FINDING))
+    for minute in range(20):
+        look(diagnosis, START + minute * MINUTE)
+    assert [state.change for state in stored(store)] == [Change.OPENED]
+
+
+def test_a_hostile_finding_comes_back_as_it_was(tmp_path: Path):
+    store = Store(tmp_path)
+    look(Diagnosis(store, Found(FINDING)), START)
+    (back,) = stored(store)
+    assert back.finding.adapters == (HOSTILE,)
+    assert back.finding.summary == FINDING.summary
+    assert back.finding.evidence[0].value is None
+    assert back.finding.key == FINDING.key
+
+
+def test_a_restart_goes_on_with_the_same_life(tmp_path: Path):
+    store, found = Store(tmp_path), Found(FINDING)
+    look(Diagnosis(store, found), START)
+    found.found = ()
+    for minute in range(1, 15):
+        look(Diagnosis(store, found), START + minute * MINUTE)  # a restart before every look
+    assert [state.change for state in stored(store)] == [Change.OPENED]
+    last = Diagnosis(store, found)
+    for minute in range(15, 30):
+        look(last, START + minute * MINUTE)
+    assert [state.change for state in stored(store)] == [Change.OPENED, Change.CLOSED]
+    assert len({state.id for state in stored(store)}) == 1
+
+
+def test_two_services_at_once_store_each_change_once(tmp_path: Path):
+    store, found = Store(tmp_path), Found(FINDING)
+    services = [Diagnosis(store, found), Diagnosis(store, found)]
+    for minute in range(30):
+        found.found = (FINDING,) if minute < 10 else ()
+        for number, service in enumerate(services):
+            look(service, START + minute * MINUTE + number * 5 * SECOND)
+    assert [state.change for state in stored(store)] == [Change.OPENED, Change.CLOSED]
+
+
+def test_a_second_service_that_looks_at_the_same_moment_stores_nothing(tmp_path: Path):
+    store, found = Store(tmp_path), Found(FINDING)
+    first, second = Diagnosis(store, found), Diagnosis(store, found)
+    assert len(look(first, START).states) == 1
+    assert look(second, START) == Diagnosed(())
+
+
+class Meanwhile:
+    """A diagnosis during which another service looks, so that its own commit comes second."""
+
+    def __init__(self, other: Diagnosis, found: Finding) -> None:
+        self._other = other
+        self._found = found
+
+    def __call__(self, window: Window) -> Sequence[Finding]:
+        look(self._other, window.end - SECOND)
+        return (self._found,)
+
+
+def test_a_service_that_is_overtaken_while_it_diagnoses_goes_on_from_what_the_other_stored(tmp_path: Path):
+    store = Store(tmp_path)
+    other = Diagnosis(store, Found(FINDING))
+    assert look(Diagnosis(store, Meanwhile(other, FINDING)), START).states == ()
+    assert [state.at for state in stored(store)] == [START - SECOND]
+
+
+def test_a_clock_far_behind_the_last_look_stores_nothing_and_says_so(tmp_path: Path):
+    diagnosis = Diagnosis(Store(tmp_path), Found(FINDING))
+    look(diagnosis, START)
+    done = look(diagnosis, START - HOUR)
+    assert done.states == ()
+    assert "3600 s ahead" in done.problems[0]
+
+
+def test_three_hours_without_a_service_are_said(tmp_path: Path):
+    store, found = Store(tmp_path), Found(FINDING)
+    look(Diagnosis(store, found), START)
+    (again,) = look(Diagnosis(store, found), START + 3 * HOUR).states
+    assert (again.change, again.blind_from, again.opened) == (Change.FOUND_AGAIN, START, START)
+
+
+def test_an_outage_longer_than_a_day_loses_no_close(tmp_path: Path):
+    store, found = Store(tmp_path), Found(FINDING)
+    look(Diagnosis(store, found), START)
+    found.found = ()
+    back = START + 9 * DAY
+    diagnosis = Diagnosis(store, found)
+    for minute in range(12):
+        look(diagnosis, back + minute * MINUTE)
+    assert [(state.change, state.seen, state.missed) for state in stored(store)][1:] == [(Change.CLOSED, START, back)]
+
+
+def test_a_diagnosis_that_fails_stores_nothing_and_the_next_look_tells(tmp_path: Path):
+    def fails(window: Window) -> Sequence[Finding]:
+        raise SourceUnavailable("no data")
+
+    store = Store(tmp_path)
+    with pytest.raises(SourceUnavailable):
+        look(Diagnosis(store, fails), START)
+    assert LOOKS not in store.ledger(FINDINGS).refresh()
+    assert len(look(Diagnosis(store, Found(FINDING)), START + MINUTE).states) == 1
+
+
+def test_findings_do_not_move_the_end_of_the_data(tmp_path: Path):
+    store = Store(tmp_path)
+    look(Diagnosis(store, Found(FINDING)), START)
+    assert newest(store, None) is None
+
+
+def test_findings_are_merged_sorted_and_dropped_like_every_table(tmp_path: Path):
+    store, found = Store(tmp_path), Found()
+    diagnosis = Diagnosis(store, found)
+    for minute in range(20):
+        found.found = (replace(FINDING, scope=str(minute)),)
+        look(diagnosis, START + minute * MINUTE)
+    before = stored(store)
+    done = Layout(store, retention_days=5).maintain(START + DAY)
+    assert (done.problems, any(name.startswith("findings/") for name in done.sorted)) == ([], True)
+    assert stored(store) == before
+    Layout(store, retention_days=5).maintain(START + 30 * DAY)
+    assert stored(store) == []
+
+
+def test_a_state_whose_details_cannot_be_read_says_so_and_keeps_its_key(tmp_path: Path):
+    store = Store(tmp_path)
+    look(Diagnosis(store, Found(FINDING)), START)
+    for broken in ("", "[]", "{}", "null", '{"kind": 1}', "[" * 100_000):
+        row = store.rows(FINDINGS).with_columns(detail=pl.lit(broken))
+        (state,) = states(row)
+        assert "cannot be read" in state.finding.unknown[0]
+        assert (state.finding.key, state.finding.severity) == (FINDING.key, Severity.HARM)
+
+
+def test_states_that_are_stored_twice_are_stored_once(tmp_path: Path):
+    store = Store(tmp_path)
+    told = look(Diagnosis(store, Found(FINDING)), START).states
+    assert store.ledger(FINDINGS).append(Batch(rows(told)), at=START).duplicates == 1
