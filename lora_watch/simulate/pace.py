@@ -35,6 +35,7 @@ class Pace:
 def pace(
     life: Window,
     *,
+    hours: tuple[int, int],
     steps: int,
     samples: int,
     seats: int,
@@ -45,7 +46,8 @@ def pace(
     stalls: tuple[Times, Times],
 ) -> Pace:
     """
-    The pace of one life from its requests. ``steps`` and ``samples`` (µs) are the distances of records and of samples.
+    The pace of one life, or of a piece of it, from its requests. ``steps`` and ``samples`` (µs) are the distances of records and
+    of samples; of the sums by hour, what lies from the first to the second of ``hours`` is counted.
 
     Busy is the time in which at least one request was scheduled and not finished: steps then follow each other without a gap.
     ``arrived``, ``started`` (when a seat and a slot were free) and ``scheduled`` are sorted; what has arrived and not started
@@ -53,7 +55,7 @@ def pace(
     ``stalls`` are begins and ends of loads, one after the other.
     """
     busy = merged(scheduled, finished)
-    edges = _edges(life, steps)
+    edges = _edges(life.start, life.end, steps)
     in_steps, on_loads = np.diff(covered(busy, edges)), np.diff(covered(stalls, edges))
     some = in_steps > 0
     at = np.arange(-(-life.start // samples) * samples, life.end, samples, dtype=np.int64)
@@ -61,7 +63,7 @@ def pace(
     blocked = _count(arrived, at) - _count(started, at)
     stalled = _count(started, at) - _count(scheduled, at)
     full = running + stalled >= seats
-    hours = _edges(life, HOUR)
+    whole = _edges(*hours, HOUR)
     return Pace(
         edges[1:][some],
         np.diff(edges)[some].astype(np.int32),
@@ -71,10 +73,10 @@ def pace(
         running.astype(np.int32),
         (stalled + np.where(full, blocked, 0)).astype(np.int32),
         np.where(full, 0, blocked).astype(np.int32),
-        life.start // HOUR,
-        np.diff(hours),
-        np.diff(covered(busy, hours)),
-        np.diff(covered(stalls, hours)),
+        hours[0] // HOUR,
+        np.diff(whole),
+        np.diff(covered(busy, whole)),
+        np.diff(covered(stalls, whole)),
     )
 
 
@@ -106,10 +108,10 @@ def covered(spans: tuple[Times, Times], at: Times) -> Times:
     return np.asarray(sums[before] - np.maximum(ends[before] - at, 0) * (before > 0))
 
 
-def _edges(life: Window, step: int) -> Times:
-    """Begin and end of the life and the multiples of ``step`` between them."""
-    inner = np.arange(life.start // step + 1, -(-life.end // step), dtype=np.int64) * step
-    return np.concatenate([[life.start], inner, [life.end]])
+def _edges(start: int, end: int, step: int) -> Times:
+    """Start and end, and the multiples of ``step`` between them."""
+    inner = np.arange(start // step + 1, -(-end // step), dtype=np.int64) * step
+    return np.concatenate([[start], inner, [end]])
 
 
 def _count(times: Times, at: Times) -> Times:

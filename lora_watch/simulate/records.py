@@ -51,7 +51,11 @@ Columns = dict[str, NDArray[np.generic]]
 
 
 class Engine:
-    """The two logs of a life, told window by window up to ``until`` (µs UTC), where the simulation ends."""
+    """
+    The two logs of a life, told window by window up to ``until`` (µs UTC), where the simulation ends.
+
+    ``life`` may be a piece that holds the next window, and another for the one after it.
+    """
 
     def __init__(self, scenario: Scenario, known: Catalogue, life: Life, until: int, seed: int) -> None:
         self.life = life
@@ -60,7 +64,6 @@ class Engine:
         boots = [str(UUID(bytes=draws[part : part + 16], version=4)) for part in (0, 16)]
         self.worker, self.server = (stream("agent", self.where.cluster, self.where.pod, boot) for boot in boots)
         self._scenario, self._known, self._until = scenario, known, until
-        self._reloads = self._read_again(life)
         self._worker_seq = self._server_seq = 0
 
     @property
@@ -137,7 +140,7 @@ class Engine:
         )
         left = np.flatnonzero((life.closes >= start) & (life.closes < end) & (opened < life.end))
         parts.append(_columns(life.closes[left], RELEASE, adapter=life.adapter[life.opens[left]]))
-        again = self._reloads[:, (self._reloads[0] >= start) & (self._reloads[0] < end)]
+        again = self._read_again(start, end)
         for step, kind, values in (
             (0, EVICT, {"tier": 0, "slot": again[2]}),
             (1, LOAD, {"tier": 1, "from_tier": 1, "seconds": RELOAD_SECONDS * 0.75}),
@@ -194,7 +197,7 @@ class Engine:
         first[cut & (first >= life.end)] = MISSING
         asked: Columns = {
             "at": life.finished[chosen],
-            "number": number,
+            "number": came.number[number],
             "adapter": life.adapter[chosen],
             "arrived": came.at[number],
             "scheduled": scheduled,
@@ -210,7 +213,7 @@ class Engine:
             nothing = np.full(count, MISSING, dtype=np.int64)
             missed: Columns = {
                 "at": np.full(count, life.end),
-                "number": life.refused,
+                "number": came.number[life.refused],
                 "adapter": came.adapter[life.refused].astype(np.int16),
                 "arrived": came.at[life.refused],
                 "scheduled": nothing,
@@ -230,16 +233,18 @@ class Engine:
         self._server_seq = before + len(records["at"]) + len(asked["at"])
         return records, asked
 
-    def _read_again(self, life: Life) -> NDArray[np.int64]:
-        """When an adapter of the life is read again in place, with the adapter, as rows (at, adapter, slot)."""
-        found = [np.empty((3, 0), dtype=np.int64)]
+    def _read_again(self, begin: int, until: int) -> NDArray[np.int64]:
+        """When an adapter of the life is read again in place within the span, with the adapter, as rows (at, adapter, slot)."""
+        life, found = self.life, [np.empty((3, 0), dtype=np.int64)]
         for event in self._scenario.events:
             if not isinstance(event, Reload) or event.pod != life.pod or self._scenario.pools[event.pool] is not life.pool:
                 continue
             start, end = event.during(self._scenario.begin)
             every = round(event.every_seconds * SECOND)
             for place in np.flatnonzero(life.adapter[life.opens] == event.adapter):
-                first, last = max(int(life.ready[life.opens[place]]) + every, start), min(int(life.closes[place]), end, life.end)
+                first = max(int(life.opened[place]) + every, start)
+                first += max(begin - first + every - 1, 0) // every * every
+                last = min(int(life.closes[place]), end, life.end, until)
                 at = np.arange(first, last, every, dtype=np.int64)
                 slot = np.full(len(at), life.open_slots[place])
                 found.append(np.stack([at, np.full(len(at), event.adapter), slot]))

@@ -53,18 +53,40 @@ class Part:
 
 
 class Rows:
-    """Tells the lives of a simulation bit by bit. ``until`` (µs UTC) is where it ends: what happens later has no row."""
+    """
+    Tells the lives of a simulation bit by bit. ``until`` (µs UTC) is where it ends: what happens later has no row.
+
+    Lives that come piece by piece are handed in with ``go_on``, and each piece's window is told before the next.
+    """
 
     def __init__(self, scenario: Scenario, known: Catalogue, lives: Sequence[Life], until: int, seed: int) -> None:
         self._scenario, self._known, self._until = scenario, known, until
-        self._engines = [Engine(scenario, known, life, until, seed) for life in lives]
-        self._engines.sort(key=lambda one: (bucket_of(one.where.cluster, one.where.pod), one.where.pod, one.life.begin))
+        self._seed = seed
+        self._engines: list[Engine] = []
         self._names = pl.Series("adapter", known.names, dtype=pl.String)
         self._scrapes = Scrapes(known.names)
+        self.go_on(lives)
 
-    def parts(self) -> Iterator[Part]:
-        """One value for each day and group of pods that together finished about ``PART_REQUESTS``, at least one pod."""
-        for window in Window(self._scenario.begin, self._until).split(DAY):
+    def go_on(self, lives: Sequence[Life]) -> None:
+        """Have these lives told from here on: engines that are told already go on where they are, those not named have ended."""
+        told = {(one.life.pool.name, one.life.pod, one.life.boot): one for one in self._engines}
+        self._engines = []
+        for life in lives:
+            engine = told.get((life.pool.name, life.pod, life.boot))
+            if engine is None:
+                engine = Engine(self._scenario, self._known, life, self._until, self._seed)
+            engine.life = life
+            self._engines.append(engine)
+        self._engines.sort(key=lambda one: (bucket_of(one.where.cluster, one.where.pod), one.where.pod, one.life.begin))
+
+    def parts(self, within: Window | None = None) -> Iterator[Part]:
+        """
+        One value for each day and group of pods that together finished about ``PART_REQUESTS``, at least one pod.
+
+        With ``within`` the values of that window, which lies behind the one told last.
+        """
+        windows = Window(self._scenario.begin, self._until).split(DAY) if within is None else (within,)
+        for window in windows:
             group: list[int] = []
             size = 0
             for place, engine in enumerate(self._engines):

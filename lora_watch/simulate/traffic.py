@@ -1,12 +1,13 @@
 """Seeded traffic as arrays: Zipf demand that drifts, sessions, time zones, A/B splits, batch jobs, new and retired adapters."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lora_watch.model import DAY, HOUR, MINUTE, SECOND
+from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
 from lora_watch.replay.trace import BASE
 from lora_watch.simulate.scenario import (
     RANK_16_BYTES,
@@ -23,6 +24,8 @@ from lora_watch.simulate.scenario import (
 
 BIN = 5 * MINUTE
 """Rates are constant within a bin (µs)."""
+SPAN_REQUESTS = 400_000
+"""Requests that are simulated at once: at about 150 bytes each, they bound what a simulation takes in memory."""
 PEAK_HOUR = 14.0 + 40 / 60
 """Hour of the day, in an adapter's own zone, at which it is asked for most."""
 _TOPICS = ("legal", "medical-qa", "finance", "customer-support", "code-review", "search", "sales", "hr", "summary", "translate")
@@ -48,15 +51,24 @@ class Catalogue:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests in the order they arrive: µs UTC, adapter code (``BASE`` for none), tokens."""
+    """Requests in the order they arrive: µs UTC, adapter code (``BASE`` for none), tokens; their number of all, from 0."""
 
     at: NDArray[np.int64]
     adapter: NDArray[np.int32]
     prompt: NDArray[np.uint16]
     generated: NDArray[np.uint16]
+    number: NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.at)
+
+    def __getitem__(self, which: slice | NDArray[np.integer]) -> "Requests":
+        return Requests(*(getattr(self, one.name)[which] for one in fields(self)))
+
+
+def joined(parts: Sequence[Requests]) -> Requests:
+    """All of them, one behind the other."""
+    return Requests(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Requests)))
 
 
 def catalogue(scenario: Scenario, seed: int) -> Catalogue:
@@ -123,7 +135,7 @@ def days(scenario: Scenario, known: Catalogue, length: float, seed: int) -> Iter
     shorter one, and the same seed gives the same arrays.
     """
     end = scenario.begin + round(length * DAY)
-    later_at, later_adapter = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+    later_at, later_adapter, came = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32), 0
     for day, begin in enumerate(range(scenario.begin, end, DAY)):
         random = np.random.default_rng([seed, 2, day])
         at, adapter = _asked(scenario, known, day, begin, random)
@@ -136,18 +148,26 @@ def days(scenario: Scenario, known: Catalogue, length: float, seed: int) -> Iter
         traffic = scenario.traffic
         prompt = np.minimum(random.geometric(1 / traffic.prompt_tokens, count), 65_535).astype(np.uint16)
         generated = np.minimum(random.geometric(1 / traffic.generated_tokens, count), 65_535).astype(np.uint16)
-        yield Requests(at[kept], adapter[kept], prompt[: len(kept)], generated[: len(kept)])
+        numbers = np.arange(came, came + len(kept), dtype=np.int32)
+        came += len(kept)
+        yield Requests(at[kept], adapter[kept], prompt[: len(kept)], generated[: len(kept)], numbers)
+
+
+def spans(
+    scenario: Scenario, known: Catalogue, length: float, seed: int, most: int = SPAN_REQUESTS
+) -> Iterator[tuple[Window, Requests]]:
+    """The requests of ``days``, in windows that add up to ``length`` days: of a day or, where it has more than ``most``, less."""
+    whole = Window(scenario.begin, scenario.begin + round(length * DAY))
+    for day, requests in zip(whole.split(DAY), days(scenario, known, length, seed), strict=True):
+        count = -(-len(requests) // most) or 1
+        inner = {int(requests.at[len(requests) * n // count]) for n in range(1, count)} - {day.start}
+        for start, end in pairwise([day.start, *sorted(inner), day.end]):
+            yield Window(start, end), requests[slice(*np.searchsorted(requests.at, [start, end]))]
 
 
 def everything(scenario: Scenario, known: Catalogue, length: float, seed: int) -> Requests:
     """All days in one."""
-    parts = list(days(scenario, known, length, seed))
-    return Requests(
-        np.concatenate([part.at for part in parts]),
-        np.concatenate([part.adapter for part in parts]),
-        np.concatenate([part.prompt for part in parts]),
-        np.concatenate([part.generated for part in parts]),
-    )
+    return joined(list(days(scenario, known, length, seed)))
 
 
 def _asked(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lora_watch.model import HOUR
+from lora_watch.model import HOUR, Window
 from lora_watch.simulate.engines import Life
 from lora_watch.simulate.scenario import AnyEvent, Burst, Onboard, Reload, Restart, Retire, Scan, Scenario, Split
 from lora_watch.simulate.traffic import Catalogue
@@ -17,7 +17,7 @@ def truth(scenario: Scenario, known: Catalogue, pods: Mapping[str, Any], until: 
     A JSON object; times are µs UTC.
 
     ``events`` say kind, start, end (null: for good), adapters and pods. ``findings`` is what a diagnosis must and must not say.
-    ``pods`` are those of :func:`pods_truth`.
+    ``pods`` are those of :class:`Hours`.
     """
     return {
         "scenario": scenario.name,
@@ -31,7 +31,7 @@ def truth(scenario: Scenario, known: Catalogue, pods: Mapping[str, Any], until: 
     }
 
 
-def pods_truth(scenario: Scenario, lives: Sequence[Life], until: int) -> dict[str, dict[str, Any]]:
+class Hours:
     """
     By pod, from all its lives: pool, role, and by hour from ``hour`` (hours since the epoch) on:
 
@@ -39,10 +39,24 @@ def pods_truth(scenario: Scenario, lives: Sequence[Life], until: int) -> dict[st
     ``inference_share`` (without the loads), ``requests`` served, ``loads``, of them ``cold``, and ``swaps``. A share is null
     where the pod was not up. Hours in which the process changed are sums of both.
     """
-    pods: dict[str, list[Life]] = {}
-    for life in sorted(lives, key=lambda life: (life.pool.name, life.pod, life.begin)):
-        pods.setdefault(f"{life.pool.name}-{life.pod}", []).append(life)
-    return {name: _pod(scenario, of_pod, until) for name, of_pod in pods.items()}
+
+    def __init__(self, scenario: Scenario, until: int) -> None:
+        self._first = scenario.begin // HOUR
+        self._until = until
+        self._sums: dict[str, tuple[str, str, NDArray[np.int64]]] = {}
+
+    def count(self, lives: Sequence[Life], window: Window) -> None:
+        """Add what the lives, whole or pieces that hold the window, did in it."""
+        for life in lives:
+            name = f"{life.pool.name}-{life.pod}"
+            if name not in self._sums:
+                hours = -(-self._until // HOUR) - self._first
+                self._sums[name] = (life.pool.name, life.pool.role, np.zeros((7, hours), dtype=np.int64))
+            _count(self._sums[name][2], self._first, life, Window(window.start, min(window.end, self._until)))
+
+    def told(self) -> dict[str, dict[str, Any]]:
+        """The sums so far as JSON objects, in the order in which the pods were counted."""
+        return {name: _told(self._first, *sums) for name, sums in self._sums.items()}
 
 
 def _event(scenario: Scenario, event: AnyEvent, known: Catalogue, until: int) -> dict[str, Any]:
@@ -68,22 +82,21 @@ def _event(scenario: Scenario, event: AnyEvent, known: Catalogue, until: int) ->
     }
 
 
-def _pod(scenario: Scenario, lives: Sequence[Life], until: int) -> dict[str, Any]:
-    first = scenario.begin // HOUR
-    count = -(-until // HOUR) - first
-    sums: NDArray[np.int64] = np.zeros((7, count), dtype=np.int64)
-    for life in lives:
-        pace, loaded = life.pace, life.loaded
-        for row, times in enumerate((pace.up, pace.busy, pace.stalled)):
-            sums[row, pace.hour - first : pace.hour - first + len(times)] += times
-        last = min(life.end, until)
-        cold = loaded.done[life.lookup[loaded.place] == 2]
-        for row, times in enumerate((life.ready, loaded.done, cold, loaded.done[loaded.victim >= 0]), start=3):
-            sums[row] += np.bincount(times[times < last] // HOUR - first, minlength=count)
+def _count(sums: NDArray[np.int64], first: int, life: Life, window: Window) -> None:
+    pace, loaded = life.pace, life.loaded
+    for row, times in enumerate((pace.up, pace.busy, pace.stalled)):
+        sums[row, pace.hour - first : pace.hour - first + len(times)] += times
+    cold = loaded.done[life.lookup[loaded.place] == 2]
+    for row, times in enumerate((life.ready, loaded.done, cold, loaded.done[loaded.victim >= 0]), start=3):
+        inside = times[(times >= window.start) & (times < min(life.end, window.end))]
+        sums[row] += np.bincount(inside // HOUR - first, minlength=sums.shape[1])
+
+
+def _told(first: int, pool: str, role: str, sums: NDArray[np.int64]) -> dict[str, Any]:
     up, busy, stalled = sums[0], sums[1], sums[2]
     return {
-        "pool": lives[0].pool.name,
-        "role": lives[0].pool.role,
+        "pool": pool,
+        "role": role,
         "hour": first,
         "up_seconds": (up / 1e6).tolist(),
         "busy_share": _share(busy, up),

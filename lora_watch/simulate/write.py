@@ -2,21 +2,19 @@
 
 import ctypes
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from lora_watch.errors import StoreError
 from lora_watch.model import DAY, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, TABLES, Batch
-from lora_watch.simulate.engines import Life, lives
+from lora_watch.simulate.engines import pieces
 from lora_watch.simulate.rows import Rows
 from lora_watch.simulate.scenario import Scenario
-from lora_watch.simulate.traffic import catalogue, everything
-from lora_watch.simulate.truth import pods_truth, truth
+from lora_watch.simulate.traffic import catalogue, spans
+from lora_watch.simulate.truth import Hours, truth
 from lora_watch.store.tables import Store, translated
 
 TRUTH = "truth.json"
@@ -34,10 +32,6 @@ class Simulated:
     samples: int
 
 
-BATCH_REQUESTS = 1_000_000
-"""Requests whose engines are held at once, over all days; a pod is never split."""
-
-
 def simulate(
     scenario: Scenario,
     days: float,
@@ -49,9 +43,9 @@ def simulate(
     """
     Lay ``days`` days of a scenario as Delta tables in the folder ``out``, with ``truth.json``; the same seed gives the same rows.
 
-    The folder must hold no table yet: StoreError. ``told`` is called with the share (0 … 1) that is stored. All requests are
-    simulated first (about 100 bytes each), then rows are made and stored for some pods and a day at a time. Maintenance with a
-    retention shorter than the scenario is old drops what was laid.
+    The folder must hold no table yet: StoreError. ``told`` is called with the share (0 … 1) that is stored. Requests are
+    simulated a day at a time, or less where there are many, and stored before the next: memory does not grow with ``days``.
+    Maintenance with a retention shorter than the scenario is old drops what was laid.
     """
     if days <= 0:
         raise ValueError(f"a simulation takes longer than {days} days")
@@ -63,23 +57,22 @@ def simulate(
     known = catalogue(scenario, seed)
     window = Window(scenario.begin, scenario.begin + round(days * DAY))
     store = Store(out)
-    ledgers = {table.name: store.ledger(table) for table in TABLES}
+    ledgers = {table.name: store.ledger(table) for table in (ADAPTER_EVENTS, REQUESTS, SAMPLES)}
     sums = dict.fromkeys(ledgers, 0)
-    pods: dict[str, Any] = {}
-    for batch in batches(lives(scenario, known, everything(scenario, known, days, seed), days, seed)):
-        for part in Rows(scenario, known, batch, window.end, seed).parts():
-            for table, rows in (
+    rows, hours = Rows(scenario, known, (), window.end, seed), Hours(scenario, window.end)
+    for span, lives in pieces(scenario, known, spans(scenario, known, days, seed), window.end, seed):
+        rows.go_on(lives)
+        for part in rows.parts(span):
+            for table, batch in (
                 (ADAPTER_EVENTS, Batch(part.events, part.event_positions)),
                 (REQUESTS, Batch(part.requests, part.request_positions)),
                 (SAMPLES, Batch(part.samples)),
             ):
-                sums[table.name] += ledgers[table.name].append(rows, at=part.window.end).rows
-            if told:
-                every = sum(pool.pods for pool in scenario.pools)
-                now = len({(life.pool.name, life.pod) for life in batch}) * (part.window.end - window.start)
-                told((len(pods) + now / (window.end - window.start)) / every)
-        pods |= pods_truth(scenario, batch, window.end)
-    text = json.dumps(truth(scenario, known, pods, window.end, seed), ensure_ascii=False, indent=1)
+                sums[table.name] += ledgers[table.name].append(batch, at=span.end).rows
+        hours.count(lives, span)
+        if told:
+            told((span.end - window.start) / (window.end - window.start))
+    text = json.dumps(truth(scenario, known, hours.told(), window.end, seed), ensure_ascii=False, indent=1)
     with translated(f"writing {out / TRUTH}"):
         (out / TRUTH).write_text(text + "\n", encoding="utf-8")
     return Simulated(window, sums["adapter_events"], sums["requests"], sums["samples"])
@@ -94,15 +87,3 @@ def give_memory_back() -> None:
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
-
-
-def batches(served: Iterable[Life], size: int = BATCH_REQUESTS) -> Iterator[list[Life]]:
-    """The lives, which come one pod after the other, of whole pods that together served ``size`` requests or more at a time."""
-    batch: list[Life] = []
-    for _, of_pod in groupby(served, key=lambda life: (life.pool.name, life.pod)):
-        batch += of_pod
-        if sum(len(life.number) for life in batch) >= size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

@@ -30,16 +30,9 @@ def costs(load: float, adapters: int = ADAPTERS, *, disk: float = 0, slow: tuple
     )
 
 
-def lengths(told: Told) -> np.ndarray:
-    """µs of the load of each request, 0 for none."""
-    every = np.zeros(len(told.start), dtype=np.int64)
-    every[told.loads] = told.lengths
-    return every
-
-
 def real(told: Told, trace: Trace) -> list[tuple[int, int]]:
     """(scheduled, finished) of each request of a single pod that never restarted, in real time."""
-    length, end = lengths(told), told.start + trace.hold
+    length, end = told.length.astype(np.int64), told.start + trace.hold
     order = np.argsort(told.start, kind="stable")
     order = order[told.start[order] != NEVER]
     answer = {}
@@ -129,8 +122,8 @@ def test_who_comes_during_a_load_is_scheduled_behind_it():
 def test_a_cold_load_reads_the_disk_first_and_a_slow_disk_takes_longer():
     trace = Trace([0, 1, 0, 1, 0], at=[0, 1000, 2000, 3000, 4000], hold=[1] * 5)
     told = stalled(trace, Fleet(1), None, costs(5, 2, disk=20, slow=(1500, 2500)))
-    assert told.lengths.tolist() == [25, 25, 205, 25, 25]
-    assert told.gpu_parts.tolist() == [5] * 5
+    assert told.length.tolist() == [25, 25, 205, 25, 25]
+    assert told.gpu_part.tolist() == [5] * 5
 
 
 def test_a_restart_cuts_a_load_short_and_the_clock_goes_on():

@@ -48,7 +48,7 @@ def test_a_longer_simulation_begins_with_the_shorter_one():
     chosen = scenario(session_requests=4, drift=0.3)
     short, long = asked(chosen, 1.5), asked(chosen, 2.2)
     cut = len(short)
-    assert same(short, Requests(long.at[:cut], long.adapter[:cut], long.prompt[:cut], long.generated[:cut]))
+    assert same(short, long[:cut])
     assert long.at[cut] >= MONDAY + 1.5 * DAY
 
 

@@ -9,19 +9,19 @@ from typer.testing import CliRunner
 from lora_watch.cli import app
 from lora_watch.errors import StoreError
 from lora_watch.model import HOUR
-from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, TABLES
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES
 from lora_watch.simulate.engines import lives
 from lora_watch.simulate.rows import Rows
 from lora_watch.simulate.scenario import MONDAY, Scenario, Traffic, Truth
 from lora_watch.simulate.traffic import catalogue, everything
-from lora_watch.simulate.write import batches, simulate
+from lora_watch.simulate.write import simulate
 from lora_watch.store.tables import Store
 
 QUIET = Scenario(name="quiet", about="", traffic=Traffic(requests_per_second=0.01, adapters=3), truth=Truth())
 
 
 def rows(folder: Path) -> list[pl.DataFrame]:
-    return [Store(folder).scan(table).collect().sort(table.key) for table in TABLES]
+    return [Store(folder).scan(table).collect().sort(table.key) for table in (ADAPTER_EVENTS, REQUESTS, SAMPLES)]
 
 
 def test_the_same_seed_lays_the_same_rows_and_another_others(tmp_path: Path):
@@ -46,14 +46,6 @@ def test_it_goes_on_over_midnight_and_tells_how_far_it_is(tmp_path: Path):
     asked = Store(tmp_path).scan(REQUESTS).collect()
     assert asked["date"].n_unique() == 3
     assert asked.height == done.requests
-
-
-def test_a_batch_holds_whole_pods_and_enough_requests():
-    known = catalogue(MIXED, 1)
-    served = list(lives(MIXED, known, everything(MIXED, known, 3 / 24, 1), 3 / 24, 1))
-    counts = [sum(len(life.number) for life in served if life.pod == pod) for pod in range(3)]
-    for size, pods in ((1, [{0}, {1}, {2}]), (counts[0] + 1, [{0, 1}, {2}]), (10**9, [{0, 1, 2}])):
-        assert [{life.pod for life in batch} for batch in batches(served, size)] == pods
 
 
 def test_positions_go_on_from_part_to_part_and_reach_the_last_row(tmp_path: Path):
