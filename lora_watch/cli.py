@@ -198,7 +198,7 @@ def import_prometheus(
 @import_app.command("table")
 def import_table(
     files: Annotated[list[Path], typer.Argument(help="Parquet, CSV or JSON lines.")],
-    table: Annotated[str, typer.Option(help="The table: adapter_events, requests or samples.")],
+    table: Annotated[str, typer.Option(help="The table: adapter_events, requests, samples or findings.")],
     provenance: Annotated[str | None, typer.Option(help="How rows are known that do not say it, such as observed.")] = None,
     config: ConfigFile = DEFAULT_CONFIG,
     data: DataFolder = None,

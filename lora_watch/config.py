@@ -255,6 +255,19 @@ class DeriveSettings(Part):
     lookback: Duration = Field(timedelta(hours=24), description="how far before the window a load may lie and still be known")
 
 
+class DiagnoseSettings(Part):
+    """Finding what is wrong, and telling it."""
+
+    interval: Duration = Field(timedelta(seconds=60), description="between two looks for findings", le=timedelta(minutes=15))
+    window: Duration = Field(timedelta(hours=1), description="span that a look is about")
+    close_after: Duration = Field(timedelta(minutes=10), description="a finding closes once it was not found for so long")
+    lookback: Duration = Field(timedelta(days=30), description="an open finding told of in this span goes on after an outage")
+    expected: Path = Field(
+        Path("lora-watch-expected.yaml"),
+        description="file of announced experiments (`lora-watch expect`); a relative path is relative to this file",
+    )
+
+
 class StoreSettings(Part):
     """Where the tables are and how long they are kept."""
 
@@ -291,6 +304,7 @@ RESERVED = frozenset(
         "gpus",
         "clock",
         "derive",
+        "diagnose",
         "maintain",
     }
 )
@@ -315,6 +329,7 @@ class Settings(Part):
     )
     collect: CollectSettings = Field(CollectSettings(), description=CollectSettings.__doc__)
     derive: DeriveSettings = Field(DeriveSettings(), description=DeriveSettings.__doc__)
+    diagnose: DiagnoseSettings = Field(DiagnoseSettings(), description=DiagnoseSettings.__doc__)
     store: StoreSettings = Field(StoreSettings(), description=StoreSettings.__doc__)
     exporter: ExporterSettings = Field(ExporterSettings(), description=ExporterSettings.__doc__)
     log: LogSettings = Field(LogSettings(), description=LogSettings.__doc__)
@@ -394,6 +409,7 @@ def parse(text: str, *, where: str = "configuration", folder: Path = Path()) -> 
     except ValidationError as error:
         raise ConfigError("\n".join([f"{where}:", *(f"  {line}" for line in _explain(error))])) from None
     store = settings.store.model_copy(update={"folder": folder / settings.store.folder})
+    diagnose = settings.diagnose.model_copy(update={"expected": folder / settings.diagnose.expected})
     logs = tuple(entry.model_copy(update={"folder": folder / entry.folder}) for entry in settings.event_logs)
     files = tuple(
         entry.model_copy(update={"files": tuple(str(folder / name) for name in entry.files)}) for entry in settings.target_files
@@ -405,6 +421,7 @@ def parse(text: str, *, where: str = "configuration", folder: Path = Path()) -> 
     return settings.model_copy(
         update={
             "store": store,
+            "diagnose": diagnose,
             "event_logs": logs,
             "target_files": files,
             "request_logs": request_logs,

@@ -65,7 +65,7 @@ class Diagnosed:
     problems: tuple[str, ...] = ()
 
 
-class Diagnosis:
+class Diagnoser:
     """
     The lives of findings as one service knows them: each look reads what others told since its own last one.
 

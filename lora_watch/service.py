@@ -22,10 +22,12 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from lora_watch import jobs
 from lora_watch.config import LogSettings, Settings
+from lora_watch.diagnose.life import Change, Rules
 from lora_watch.errors import LoraWatchError, StoreError
 from lora_watch.explore.queries import Past, overview
 from lora_watch.exporter import Exporter
 from lora_watch.model import SECOND, Window
+from lora_watch.schema import FINDINGS
 from lora_watch.sources.base import Source
 from lora_watch.store.layout import Layout
 from lora_watch.store.tables import Ledger, Store
@@ -35,10 +37,14 @@ WAKE_SECONDS = 1.0
 """A signal that lands just as a wait begins is slept through until the wait ends."""
 FIRST_DERIVE_SECONDS = 3.0
 """After the first look at the sources: figures made before it would be about nothing."""
+BLIND_LOOKS = 5
+"""After so many looks that did not happen, what was in between is unknown."""
 NEW_PROBLEMS_SHOWN = 10
 """Lines one source may write in one tick; the rest is a count. A thousand broken pods must not drown the log."""
 _STORE = "the store"
 """Whose problems those of the tables are; no source can be called so."""
+_READERS = ("derive", "diagnose")
+"""Jobs about what others collected."""
 _OUTCOMES = {EVENT_JOB_MISSED: "missed", EVENT_JOB_MAX_INSTANCES: "skipped", EVENT_JOB_ERROR: "crashed"}
 
 
@@ -49,13 +55,21 @@ def wall_clock() -> int:
 
 class Service:
     """
-    Collects, derives and maintains on a schedule, and serves the exporter. ``clock`` gives µs UTC.
+    Collects, derives, diagnoses and maintains on a schedule, and serves the exporter. ``clock`` gives µs UTC; without ``find``,
+    which says what is wrong in a window, nothing is diagnosed.
 
     Each source is a job of its own, so that one that hangs holds up nobody else; each runs at most once at a time and a tick that
     comes too early is skipped, not queued.
     """
 
-    def __init__(self, settings: Settings, sources: Iterable[Source], *, clock: Callable[[], int] = wall_clock) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        sources: Iterable[Source],
+        *,
+        clock: Callable[[], int] = wall_clock,
+        find: jobs.Find | None = None,
+    ) -> None:
         self._settings = settings
         self._clock = clock
         self._latest = clock()
@@ -69,6 +83,8 @@ class Service:
         for source in sources:
             self._jobs[f"collect {source.name}"] = (every, _Collector(self, source).run)
         self._jobs["derive"] = (settings.derive.interval.total_seconds(), self.derive)
+        if find is not None:
+            self._jobs["diagnose"] = (settings.diagnose.interval.total_seconds(), _Looks(self, settings, find).run)
         self._jobs["maintain"] = (settings.store.maintenance.total_seconds(), self.maintain)
         self._states: dict[str, set[str]] = {}
         self._lock = threading.Lock()
@@ -184,7 +200,7 @@ class Service:
                 id=name,
                 seconds=seconds,
                 jitter=seconds / 20,
-                next_run_time=datetime.fromtimestamp(time.time() + (FIRST_DERIVE_SECONDS if name == "derive" else 0), UTC),
+                next_run_time=datetime.fromtimestamp(time.time() + (FIRST_DERIVE_SECONDS if name in _READERS else 0), UTC),
             )
         return scheduler
 
@@ -244,6 +260,43 @@ class _Collector:
 
     def _lag_seconds(self) -> float:
         return (self._service.now() - (self._until or 0)) / SECOND
+
+
+class _Looks:
+    """The job that looks for findings: stores what changed of them and says it in the log."""
+
+    def __init__(self, service: Service, settings: Settings, find: jobs.Find) -> None:
+        self._service = service
+        self._find = find
+        looks = settings.diagnose
+        self._length, self._lookback = (_micros(one.total_seconds()) for one in (looks.window, looks.lookback))
+        defaults = Rules()
+        self._rules = Rules(
+            close_after=_micros(looks.close_after.total_seconds()),
+            blind_after=max(defaults.blind_after, _micros(BLIND_LOOKS * looks.interval.total_seconds())),
+        )
+        self._diagnoser: jobs.Diagnoser | None = None
+
+    def run(self) -> None:
+        """One look. Raises LoraWatchError where the diagnosis or the store failed; then the next look opens the table anew."""
+        service = self._service
+        now = service.now()
+        end = now - service.settle
+        try:
+            self._diagnoser = self._diagnoser or jobs.Diagnoser(service.store, self._find, self._rules, lookback=self._lookback)
+            done = self._diagnoser.look(Window(end - self._length, end), now=now)
+        except StoreError:
+            self._diagnoser = None
+            raise
+        service.report(FINDINGS.name, set(done.problems))
+        for state in done.states:
+            if state.change is not Change.STILL:
+                finding = state.finding
+                LOG.log(
+                    logging.WARNING if finding.severity.rank and state.change is not Change.CLOSED else logging.INFO,
+                    f"{state.change}: {finding.summary}",
+                    extra={"fields": {"source": f"{finding.cluster}/{finding.pool}", "finding": finding.kind, "id": state.id}},
+                )
 
 
 def _micros(seconds: float) -> int:

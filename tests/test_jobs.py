@@ -6,13 +6,15 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from lora_watch.cli import app
 from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Severity
 from lora_watch.diagnose.life import Change, State
 from lora_watch.diagnose.stored import rows, states
 from lora_watch.errors import SourceUnavailable
 from lora_watch.explore.queries import newest
-from lora_watch.jobs import LOOKS, Diagnosed, Diagnosis
+from lora_watch.jobs import LOOKS, Diagnosed, Diagnoser
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
 from lora_watch.schema import FINDINGS, Batch
 from lora_watch.store.layout import Layout
@@ -46,7 +48,7 @@ class Found:
         return self.found
 
 
-def look(diagnosis: Diagnosis, at: int) -> Diagnosed:
+def look(diagnosis: Diagnoser, at: int) -> Diagnosed:
     return diagnosis.look(Window(at - HOUR, at), now=at)
 
 
@@ -56,7 +58,7 @@ def stored(store: Store) -> list[State]:
 
 def test_a_finding_is_stored_when_it_opens_and_not_again_while_it_stays(tmp_path: Path):
     store = Store(tmp_path)
-    diagnosis = Diagnosis(store, Found(FINDING))
+    diagnosis = Diagnoser(store, Found(FINDING))
     for minute in range(20):
         look(diagnosis, START + minute * MINUTE)
     assert [state.change for state in stored(store)] == [Change.OPENED]
@@ -64,7 +66,7 @@ def test_a_finding_is_stored_when_it_opens_and_not_again_while_it_stays(tmp_path
 
 def test_a_hostile_finding_comes_back_as_it_was(tmp_path: Path):
     store = Store(tmp_path)
-    look(Diagnosis(store, Found(FINDING)), START)
+    look(Diagnoser(store, Found(FINDING)), START)
     (back,) = stored(store)
     assert back.finding.adapters == (HOSTILE,)
     assert back.finding.summary == FINDING.summary
@@ -74,12 +76,12 @@ def test_a_hostile_finding_comes_back_as_it_was(tmp_path: Path):
 
 def test_a_restart_goes_on_with_the_same_life(tmp_path: Path):
     store, found = Store(tmp_path), Found(FINDING)
-    look(Diagnosis(store, found), START)
+    look(Diagnoser(store, found), START)
     found.found = ()
     for minute in range(1, 15):
-        look(Diagnosis(store, found), START + minute * MINUTE)  # a restart before every look
+        look(Diagnoser(store, found), START + minute * MINUTE)  # a restart before every look
     assert [state.change for state in stored(store)] == [Change.OPENED]
-    last = Diagnosis(store, found)
+    last = Diagnoser(store, found)
     for minute in range(15, 30):
         look(last, START + minute * MINUTE)
     assert [state.change for state in stored(store)] == [Change.OPENED, Change.CLOSED]
@@ -88,7 +90,7 @@ def test_a_restart_goes_on_with_the_same_life(tmp_path: Path):
 
 def test_two_services_at_once_store_each_change_once(tmp_path: Path):
     store, found = Store(tmp_path), Found(FINDING)
-    services = [Diagnosis(store, found), Diagnosis(store, found)]
+    services = [Diagnoser(store, found), Diagnoser(store, found)]
     for minute in range(30):
         found.found = (FINDING,) if minute < 10 else ()
         for number, service in enumerate(services):
@@ -98,7 +100,7 @@ def test_two_services_at_once_store_each_change_once(tmp_path: Path):
 
 def test_a_second_service_that_looks_at_the_same_moment_stores_nothing(tmp_path: Path):
     store, found = Store(tmp_path), Found(FINDING)
-    first, second = Diagnosis(store, found), Diagnosis(store, found)
+    first, second = Diagnoser(store, found), Diagnoser(store, found)
     assert len(look(first, START).states) == 1
     assert look(second, START) == Diagnosed(())
 
@@ -106,7 +108,7 @@ def test_a_second_service_that_looks_at_the_same_moment_stores_nothing(tmp_path:
 class Meanwhile:
     """A diagnosis during which another service looks, so that its own commit comes second."""
 
-    def __init__(self, other: Diagnosis, found: Finding) -> None:
+    def __init__(self, other: Diagnoser, found: Finding) -> None:
         self._other = other
         self._found = found
 
@@ -117,13 +119,13 @@ class Meanwhile:
 
 def test_a_service_that_is_overtaken_while_it_diagnoses_goes_on_from_what_the_other_stored(tmp_path: Path):
     store = Store(tmp_path)
-    other = Diagnosis(store, Found(FINDING))
-    assert look(Diagnosis(store, Meanwhile(other, FINDING)), START).states == ()
+    other = Diagnoser(store, Found(FINDING))
+    assert look(Diagnoser(store, Meanwhile(other, FINDING)), START).states == ()
     assert [state.at for state in stored(store)] == [START - SECOND]
 
 
 def test_a_clock_far_behind_the_last_look_stores_nothing_and_says_so(tmp_path: Path):
-    diagnosis = Diagnosis(Store(tmp_path), Found(FINDING))
+    diagnosis = Diagnoser(Store(tmp_path), Found(FINDING))
     look(diagnosis, START)
     done = look(diagnosis, START - HOUR)
     assert done.states == ()
@@ -132,17 +134,17 @@ def test_a_clock_far_behind_the_last_look_stores_nothing_and_says_so(tmp_path: P
 
 def test_three_hours_without_a_service_are_said(tmp_path: Path):
     store, found = Store(tmp_path), Found(FINDING)
-    look(Diagnosis(store, found), START)
-    (again,) = look(Diagnosis(store, found), START + 3 * HOUR).states
+    look(Diagnoser(store, found), START)
+    (again,) = look(Diagnoser(store, found), START + 3 * HOUR).states
     assert (again.change, again.blind_from, again.opened) == (Change.FOUND_AGAIN, START, START)
 
 
 def test_an_outage_longer_than_a_day_loses_no_close(tmp_path: Path):
     store, found = Store(tmp_path), Found(FINDING)
-    look(Diagnosis(store, found), START)
+    look(Diagnoser(store, found), START)
     found.found = ()
     back = START + 9 * DAY
-    diagnosis = Diagnosis(store, found)
+    diagnosis = Diagnoser(store, found)
     for minute in range(12):
         look(diagnosis, back + minute * MINUTE)
     assert [(state.change, state.seen, state.missed) for state in stored(store)][1:] == [(Change.CLOSED, START, back)]
@@ -154,20 +156,20 @@ def test_a_diagnosis_that_fails_stores_nothing_and_the_next_look_tells(tmp_path:
 
     store = Store(tmp_path)
     with pytest.raises(SourceUnavailable):
-        look(Diagnosis(store, fails), START)
+        look(Diagnoser(store, fails), START)
     assert LOOKS not in store.ledger(FINDINGS).refresh()
-    assert len(look(Diagnosis(store, Found(FINDING)), START + MINUTE).states) == 1
+    assert len(look(Diagnoser(store, Found(FINDING)), START + MINUTE).states) == 1
 
 
 def test_findings_do_not_move_the_end_of_the_data(tmp_path: Path):
     store = Store(tmp_path)
-    look(Diagnosis(store, Found(FINDING)), START)
+    look(Diagnoser(store, Found(FINDING)), START)
     assert newest(store, None) is None
 
 
 def test_findings_are_merged_sorted_and_dropped_like_every_table(tmp_path: Path):
     store, found = Store(tmp_path), Found()
-    diagnosis = Diagnosis(store, found)
+    diagnosis = Diagnoser(store, found)
     for minute in range(20):
         found.found = (replace(FINDING, scope=str(minute)),)
         look(diagnosis, START + minute * MINUTE)
@@ -181,7 +183,7 @@ def test_findings_are_merged_sorted_and_dropped_like_every_table(tmp_path: Path)
 
 def test_a_state_whose_details_cannot_be_read_says_so_and_keeps_its_key(tmp_path: Path):
     store = Store(tmp_path)
-    look(Diagnosis(store, Found(FINDING)), START)
+    look(Diagnoser(store, Found(FINDING)), START)
     for broken in ("", "[]", "{}", "null", '{"kind": 1}', "[" * 100_000):
         row = store.rows(FINDINGS).with_columns(detail=pl.lit(broken))
         (state,) = states(row)
@@ -191,5 +193,17 @@ def test_a_state_whose_details_cannot_be_read_says_so_and_keeps_its_key(tmp_path
 
 def test_states_that_are_stored_twice_are_stored_once(tmp_path: Path):
     store = Store(tmp_path)
-    told = look(Diagnosis(store, Found(FINDING)), START).states
+    told = look(Diagnoser(store, Found(FINDING)), START).states
     assert store.ledger(FINDINGS).append(Batch(rows(told)), at=START).duplicates == 1
+
+
+def test_findings_go_to_a_file_and_into_another_store_and_are_the_same(tmp_path: Path):
+    store, other = Store(tmp_path / "here"), tmp_path / "there"
+    look(Diagnoser(store, Found(FINDING)), START)
+    store.rows(FINDINGS).write_parquet(tmp_path / "findings.parquet")
+    for expected in ("stored 1 new rows", "1 were stored already"):
+        result = CliRunner().invoke(
+            app, ["import", "table", str(tmp_path / "findings.parquet"), "--table", "findings", "--data", str(other)]
+        )
+        assert expected in result.stdout
+    assert stored(Store(other)) == stored(store)

@@ -11,9 +11,10 @@ from builders import rows
 from processes import Process
 
 from lora_watch.config import RESERVED, LogSettings, Settings, parse
-from lora_watch.errors import LoraWatchError, SourceUnavailable
-from lora_watch.model import DAY, MINUTE, SECOND
-from lora_watch.schema import ADAPTER_EVENTS, Batch
+from lora_watch.diagnose.finding import Confidence, Finding, Severity
+from lora_watch.errors import LoraWatchError, NotEnoughHistory, SourceUnavailable
+from lora_watch.model import DAY, MINUTE, SECOND, Window
+from lora_watch.schema import ADAPTER_EVENTS, FINDINGS, Batch
 from lora_watch.service import NEW_PROBLEMS_SHOWN, Service, set_up_logging
 from lora_watch.sources.configured import sources_of
 
@@ -215,3 +216,40 @@ def test_a_lost_file_of_the_store_costs_one_round_and_is_said(tmp_path: Path, li
     service.tick()
     assert value(service, "lora_watch_job_runs_total", {"job": "derive", "outcome": "succeeded"}) == 2
     assert value(service, "lora_watch_job_runs_total", {"job": "derive", "outcome": "crashed"}) is None
+
+
+FINDING = Finding("thrash", Severity.HARM, "c", "p", "", NOW, "60 adapters compete for 32 slots\x1b[2J", "", Confidence.HIGH, 1.0)
+
+
+def test_what_is_found_is_stored_and_said_once_and_so_is_its_end(tmp_path: Path, lines):
+    clock, found = Clock(), [FINDING]
+    service = Service(settings(tmp_path), [], clock=clock, find=lambda window: list(found))
+    for minute in range(20):
+        clock.now = NOW + minute * MINUTE
+        if minute == 5:
+            found.clear()
+        service.tick()
+    assert lines() == [f"opened: {FINDING.summary}", f"closed: {FINDING.summary}"]
+    assert service.store.rows(FINDINGS).sort("at")["change"].to_list() == ["opened", "closed"]
+    assert value(service, "lora_watch_job_runs_total", {"job": "diagnose", "outcome": "succeeded"}) == 20
+
+
+def test_a_diagnosis_that_fails_is_counted_and_stops_nobody(tmp_path: Path):
+    def fails(window: Window) -> list[Finding]:
+        raise NotEnoughHistory("a day is needed")
+
+    service = Service(settings(tmp_path), [FakeSource("s", batch(1))], clock=Clock(), find=fails)
+    service.tick()
+    assert value(service, "lora_watch_job_runs_total", {"job": "diagnose", "outcome": "failed"}) == 1
+    assert value(service, "lora_watch_source_rows_total", {"source": "s"}) == 1
+
+
+def test_a_folder_that_is_deleted_under_a_look_is_made_anew(tmp_path: Path):
+    clock = Clock()
+    service = Service(settings(tmp_path), [], clock=clock, find=lambda window: [FINDING])
+    service.tick()
+    shutil.rmtree(tmp_path / "data")
+    for minute in (1, 2):
+        clock.now = NOW + minute * MINUTE
+        service.tick()
+    assert service.store.rows(FINDINGS)["change"].to_list() == ["opened"]

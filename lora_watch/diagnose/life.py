@@ -151,8 +151,8 @@ def advance(
     known = {life.finding.key: life.seen for life in after}
     for key, finding in sorted(waiting.items()):
         ended = over.get(key)
-        if ended is not None and ended <= known.get(key, -1):
-            continue  # the past that this life was about
+        if ended is not None and key in known and ended <= known[key] + rules.close_after:
+            continue  # the past that a life was about, told a little otherwise
         seen = at if ended is None else ended
         state = State(at, f"{key}-{at}", Phase.OPEN, Change.OPENED, at, seen, None, None, finding.weight, finding)
         told.append(state)

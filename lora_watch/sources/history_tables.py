@@ -17,7 +17,7 @@ import polars as pl
 
 from lora_watch.errors import SchemaMismatch, SourceRejected, SourceUnavailable
 from lora_watch.model import Provenance
-from lora_watch.schema import REQUESTS, SAMPLES, Batch, Table
+from lora_watch.schema import ADAPTER_EVENTS, FINDINGS, REQUESTS, SAMPLES, Batch, Table
 from lora_watch.sources.base import capped, printable, stream
 from lora_watch.sources.event_log import EARLIEST, LATEST
 from lora_watch.sources.series import labels_json, series_id
@@ -28,6 +28,12 @@ ROWS_A_STEP = 250_000
 _ROW = "row of the file"
 _COMPUTED = ("date", "bucket")
 _MAX_LINE = 4 << 20
+_NEEDED = {
+    ADAPTER_EVENTS.name: ("pod", "kind"),
+    SAMPLES.name: ("pod", "metric", "value"),
+    FINDINGS.name: ("finding", "state"),  # they are about a pool
+}
+"""What the rows of a table must say besides the time and the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +189,7 @@ def checked(rows: pl.DataFrame, table: Table, filling: Filling, content: str, tr
             f"table {table.name} has no column {', '.join(map(printable, unknown))}; it has {', '.join(declared)}"
         )
     rows = _with_keys(rows, table, content)
-    needed = {"pod", "at", *table.key, *({"metric", "value"} if table is SAMPLES else {"kind"} if "kind" in declared else ())}
+    needed = {"at", *table.key, *_NEEDED.get(table.name, ("pod",))}
     if missing := sorted(needed - set(rows.columns) - {"series"}):
         raise SchemaMismatch(f"table {table.name} needs column {', '.join(map(repr, missing))}, which the file lacks")
     for name, dtype in declared.items():

@@ -169,6 +169,11 @@ def test_a_finding_that_is_over_opens_and_closes_with_its_own_end():
     ]
 
 
+def test_a_past_whose_end_is_told_a_little_otherwise_opens_no_second_life():
+    ends = [replace(FINDING, until=START - MINUTE + number * 1_000_000) for number in range(60)]
+    assert changes(looks(*ends)) == ["opened", "closed"]
+
+
 def test_a_restart_that_knows_only_what_was_told_tells_nothing_twice():
     told, _ = lived(*[FINDING] * 5)
     done = advance(remember(told), [FINDING], START + 5 * MINUTE, RULES, looked=START + 4 * MINUTE)
