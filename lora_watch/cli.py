@@ -22,14 +22,28 @@ app.add_typer(config_app, name="config")
 import_app = typer.Typer(no_args_is_help=True, help="Read the past into the store; the same command goes on where it stopped.")
 app.add_typer(import_app, name="import")
 
+incidents_app = typer.Typer(help="What happened, when, on which pool: stored findings as incidents.")
+app.add_typer(incidents_app, name="incidents")
+
 ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")]
 DEFAULT_CONFIG = Path("lora-watch.yaml")
+DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder of the tables, instead of the configuration's.")]
+Last = Annotated[str, typer.Option("--last", help="Length of the window, such as 1d or 30d.")]
+At = Annotated[str | None, typer.Option("--at", help="End of the window, ISO 8601 with a zone; now if absent.")]
 
 
 class Format(StrEnum):
     """How a command answers."""
 
     TABLE = "table"
+    JSON = "json"
+
+
+class Form(StrEnum):
+    """How one incident is written out."""
+
+    MARKDOWN = "md"
+    TEXT = "text"
     JSON = "json"
 
 
@@ -92,6 +106,54 @@ def status(
             sys.stdout.write(view.as_json(shown) + "\n")
         else:
             view.show(shown, adapters=adapters)
+
+    _guarded(run)
+
+
+@incidents_app.callback(invoke_without_command=True)
+def incidents(
+    context: typer.Context,
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+    last: Last = "7d",
+    at: At = None,
+    format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
+) -> None:
+    """What happened, when, on which pool: stored findings as incidents, the newest first. `incidents show ID` tells one."""
+    if context.invoked_subcommand is None:
+        _list_incidents(config, data, last, at, format)
+
+
+@incidents_app.command("list")
+def incidents_list(
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+    last: Last = "7d",
+    at: At = None,
+    format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
+) -> None:
+    """The same as `incidents` alone."""
+    _list_incidents(config, data, last, at, format)
+
+
+@incidents_app.command("show")
+def incidents_show(
+    name: Annotated[str, typer.Argument(metavar="ID", help="An incident, or one of its findings.")],
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+    last: Last = "30d",
+    at: At = None,
+    format: Annotated[Form, typer.Option(help="Draft of a post-mortem (md), the same as text, or all of it (json).")] = Form.TEXT,
+) -> None:
+    """One incident: its timeline, cause, evidence, what helps and what does not; `--format md` drafts the post-mortem."""
+    from lora_watch.explore import findings as view
+    from lora_watch.service import wall_clock
+
+    def run() -> None:
+        store, _ = _store(config, data)
+        now = wall_clock()
+        window = view.window_until(last, at, now)
+        sys.stdout.write(view.rendered(view.one(store, name, window, now), str(format)))
 
     _guarded(run)
 
@@ -165,9 +227,6 @@ def simulate(
         typer.echo(f"look: lora-watch status --data {out} --at {end} --last 1h")
 
     _guarded(run)
-
-
-DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder of the tables, instead of the configuration's.")]
 
 
 @import_app.command("prometheus")
@@ -323,6 +382,24 @@ def _load(file: Path) -> "Settings":
     except LoraWatchError as error:
         _fail(str(error))
     return settings
+
+
+def _list_incidents(config: Path, data: Path | None, last: str, at: str | None, format: Format) -> None:
+    from lora_watch.explore import findings as view
+    from lora_watch.schema import FINDINGS
+    from lora_watch.service import wall_clock
+
+    def run() -> None:
+        store, _ = _store(config, data)
+        now = wall_clock()
+        window = view.window_until(last, at, now)
+        found = view.told(store, window, now)
+        if format is Format.JSON:
+            sys.stdout.write(view.list_as_json(found) + "\n")
+        else:
+            view.show(found, window, None if found else store.newest(FINDINGS))
+
+    _guarded(run)
 
 
 def _store(config: Path, data: Path | None) -> "tuple[Store, int]":

@@ -124,7 +124,7 @@ def _summary(incident: Incident) -> Section:
     provenances = sorted({life.worst.provenance for life in incident.lives})
     return Section(
         "Summary",
-        (incident.title, f"Beside it: {incident.cause}" if incident.cause else "No cause is known."),
+        (incident.title, f"Why, as far as findings tell: {incident.cause}" if incident.cause else "No cause is known."),
         (
             f"Pool {_named(incident.pool)} of cluster {_named(incident.cluster)}",
             f"{span}, {until}",
