@@ -135,22 +135,38 @@ def days(scenario: Scenario, known: Catalogue, length: float, seed: int) -> Iter
     shorter one, and the same seed gives the same arrays.
     """
     end = scenario.begin + round(length * DAY)
-    later_at, later_adapter, came = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32), 0
+    later, came = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)), 0
     for day, begin in enumerate(range(scenario.begin, end, DAY)):
-        random = np.random.default_rng([seed, 2, day])
-        at, adapter = _asked(scenario, known, day, begin, random)
-        at, adapter = np.concatenate([later_at, at]), np.concatenate([later_adapter, adapter])
-        order = np.argsort(at, kind="stable")
-        cut = int(np.searchsorted(at[order], begin + DAY))
-        later_at, later_adapter = at[order[cut:]], adapter[order[cut:]]
-        kept = order[: min(cut, int(np.searchsorted(at[order], end)))]
-        count = cut  # tokens are drawn for the whole day, so that a day that is cut short begins like a whole one
-        traffic = scenario.traffic
-        prompt = np.minimum(random.geometric(1 / traffic.prompt_tokens, count), 65_535).astype(np.uint16)
-        generated = np.minimum(random.geometric(1 / traffic.generated_tokens, count), 65_535).astype(np.uint16)
-        numbers = np.arange(came, came + len(kept), dtype=np.int32)
-        came += len(kept)
-        yield Requests(at[kept], adapter[kept], prompt[: len(kept)], generated[: len(kept)], numbers)
+        requests, later = _day(scenario, known, day, begin, end, later, came, seed)
+        came += len(requests)
+        yield requests
+
+
+def _day(
+    scenario: Scenario,
+    known: Catalogue,
+    day: int,
+    begin: int,
+    end: int,
+    later: tuple[NDArray[np.int64], NDArray[np.int32]],
+    came: int,
+    seed: int,
+) -> tuple[Requests, tuple[NDArray[np.int64], NDArray[np.int32]]]:
+    """The requests of a day that come before ``end``, ``came`` ahead of it; and what of ``later`` and its sessions is later."""
+    random = np.random.default_rng([seed, 2, day])
+    at, adapter = _asked(scenario, known, day, begin, random)
+    at, adapter = np.concatenate([later[0], at]), np.concatenate([later[1], adapter])
+    order = np.argsort(at, kind="stable")
+    at, adapter = at[order], adapter[order]
+    del order
+    count = int(np.searchsorted(at, begin + DAY))  # tokens are drawn for the whole day, so that one cut short begins like it
+    kept = min(count, int(np.searchsorted(at, end)))
+    traffic = scenario.traffic
+    prompt = np.minimum(random.geometric(1 / traffic.prompt_tokens, count), 65_535).astype(np.uint16)
+    generated = np.minimum(random.geometric(1 / traffic.generated_tokens, count), 65_535).astype(np.uint16)
+    numbers = np.arange(came, came + kept, dtype=np.int32)
+    requests = Requests(at[:kept], adapter[:kept], prompt[:kept], generated[:kept], numbers)
+    return requests, (at[count:].copy(), adapter[count:].copy())
 
 
 def spans(

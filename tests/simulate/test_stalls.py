@@ -1,6 +1,6 @@
 """The fleet whose loads stall, held against a plain engine that is moved on µs by µs."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay.traces import ADAPTERS, held
 
-from lora_watch.replay.cluster import NEVER
+from lora_watch.replay.cluster import AFTER_ALL, NEVER
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.policies import Eviction, Policy
-from lora_watch.replay.routers import ARTICLE, ROUND_ROBIN
+from lora_watch.replay.routers import ARTICLE, LLM_D, ROUND_ROBIN, Router
 from lora_watch.replay.trace import BASE, Trace
-from lora_watch.simulate.stalls import Costs, Told, stalled
+from lora_watch.simulate.stalls import Costs, Stalls, Told, stalled
 
 
 def costs(load: float, adapters: int = ADAPTERS, *, disk: float = 0, slow: tuple[int, int] = (0, 0)) -> Costs:
@@ -107,6 +107,70 @@ def test_a_pod_whose_loads_stall_does_what_the_plain_one_does(trace: Trace, slot
     loads, times = plain(trace, slots, seats, load)
     assert (told.lookup > 0).tolist() == loads
     assert real(told, trace) == times
+
+
+def whole(spans: list[Told], count: int) -> dict[str, list[int]]:
+    """What several spans tell of all requests, by column: of one that is told again the later word."""
+    columns = {one.name: [0] * count for one in fields(Told) if one.name != "offsets"}
+    for told in spans:
+        for name, column in columns.items():
+            for number, value in zip(told.number.tolist(), getattr(told, name).tolist(), strict=True):
+                column[number] = value
+    return columns
+
+
+@settings(max_examples=150)
+@given(
+    held(),
+    st.lists(st.integers(0, 70), max_size=4),
+    st.lists(st.tuples(st.integers(1, 60), st.integers(0, 2)), max_size=3, unique=True),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.integers(1, 9),
+    st.sampled_from([ROUND_ROBIN, ARTICLE, replace(ARTICLE, scrape=7), replace(LLM_D, coalesce=True), None]),
+)
+def test_wherever_a_trace_is_cut_the_same_comes_out(
+    trace: Trace,
+    cuts: list[int],
+    restarts: list[tuple[int, int]],
+    slots: int,
+    seats: int,
+    load: int,
+    router: Router | None,
+):
+    trace = Trace(trace.adapter, adapters=ADAPTERS, pods=3, at=trace.at, hold=np.maximum(trace.hold, 1))
+    fleet = Fleet(slots, slots + 1, seats, pins=[(1, 2)] if slots > 1 else [])
+    price = costs(load, disk=3)._replace(spread=3.0)
+    one = stalled(trace, fleet, router, price, restarts)
+    fleet_in_spans, spans, begin = Stalls(fleet, 3, ADAPTERS, router, price, restarts), [], 0
+    for cut in [*sorted(cuts), AFTER_ALL]:
+        end = int(np.searchsorted(trace.at, cut, side="right"))
+        part = slice(begin, max(end, begin))
+        piece = Trace(trace.adapter[part], adapters=ADAPTERS, pods=3, at=trace.at[part], hold=trace.hold[part])
+        spans.append(fleet_in_spans.through(piece, cut))
+        begin = max(end, begin)
+    assert whole(spans, len(trace)) == whole([one], len(trace))
+    assert spans[-1].offsets == one.offsets
+
+
+def test_a_restart_in_a_full_batch_forgets_what_ran():
+    """What ran before a restart once stayed in the list of what runs, which then had no room for the same again."""
+    at, hold = [0, 1, 2, 10, 11, 12, 20, 21, 22], [1000] * 9
+    told = stalled(Trace([0] * 9, at=at, hold=hold), Fleet(1, seats=3), None, costs(1, 1), restarts=[(5, 0), (15, 0)])
+    assert told.boot.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert (told.start != NEVER).all()
+
+
+def test_spans_follow_each_other_and_hold_their_requests():
+    fleet = Stalls(Fleet(1), 1, 1, None, costs(1, 1))
+    fleet.through(Trace([0], at=[5], hold=[1]), 10)
+    for at, until in ((10, 20), (30, 20)):
+        with pytest.raises(ValueError, match="one after the other"):
+            fleet.through(Trace([0], at=[at], hold=[1]), until)
+    with pytest.raises(ValueError, match="one after the other"):
+        fleet.through(Trace([], adapters=1), 9)
+    with pytest.raises(ValueError, match="the fleet has"):
+        fleet.through(Trace([0], adapters=2, at=[11], hold=[1]), 20)
 
 
 def test_a_load_delays_what_runs_beside_it_by_its_length():
