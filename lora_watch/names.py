@@ -94,6 +94,7 @@ GPU_SM_ACTIVE = "DCGM_FI_PROF_SM_ACTIVE"  # 0 … 1; off unless asked for
 GPU_TENSOR_ACTIVE = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"  # 0 … 1; low in decode by nature
 GPU_DRAM_ACTIVE = "DCGM_FI_PROF_DRAM_ACTIVE"  # 0 … 1
 GPU_UTIL = "DCGM_FI_DEV_GPU_UTIL"  # percent: any kernel ran at all; what dashboards show
+GPU_MEMORY_USED = "DCGM_FI_DEV_FB_USED"  # MiB; an engine takes its memory at its start
 
 # --- written: the agent's sidecar ----------------------------------------------------------------------------------------------
 AGENT_LOADS = "lora_watch_agent_loads_total"  # tier, from_tier, reason

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import polars as pl
@@ -64,7 +65,7 @@ class Rows:
         self._seed = seed
         self._engines: list[Engine] = []
         self._names = pl.Series("adapter", known.names, dtype=pl.String)
-        self._scrapes = Scrapes(known.names)
+        self._scrapes = Scrapes(scenario, known)
         self.go_on(lives)
 
     def go_on(self, lives: Sequence[Life]) -> None:
@@ -111,8 +112,11 @@ class Rows:
                 size = len(records["at"])
                 events.append({**records, "role": np.full(size, role, np.int8), "engine": np.full(size, place, np.int32)})
             requests.append({**asked, "engine": np.full(len(asked["at"]), place, np.int32)})
-            seen = self._scrapes.of(engine.life, engine.where, window)
-            samples.append(seen.with_columns(*self._where(pl.Series(np.full(seen.height, place, np.int32)))))
+            samples.append(self._located(self._scrapes.of(engine.life, engine.where, window), place))
+        for _, of_pod in groupby(group, key=lambda place: self._engines[place].where):
+            places = list(of_pod)
+            lives, where = [self._engines[place].life for place in places], self._engines[places[0]].where
+            samples.append(self._located(self._scrapes.of_pod(lives, where, window), places[0]))
         told = [self._engines[place] for place in group]
         return Part(
             window,
@@ -212,6 +216,11 @@ class Rows:
             ),
             "seq",
         )
+
+    def _located(self, samples: pl.DataFrame, place: int) -> pl.DataFrame:
+        """Samples with where they are from; which engine they are of, if any, they say themselves."""
+        where = self._where(pl.Series(np.full(samples.height, place, np.int32)))
+        return samples.drop("engine").with_columns(*where).with_columns(samples["engine"])
 
     def _where(self, places: pl.Series) -> list[pl.Expr | pl.Series]:
         wheres = [engine.where for engine in self._engines]

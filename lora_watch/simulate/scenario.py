@@ -229,7 +229,13 @@ class Truth(Part):
 
 
 class Scenario(Part):
-    """All of it. ``days`` is how long it has to be to show what it is for."""
+    """
+    All of it. ``days`` is how long it has to be to show what it is for.
+
+    What is stored of scrapes besides, straight into the tables: ``whole_pages``, an engine's histograms and remaining counters;
+    ``router_attempts``, what the router tells of each pod (a row a sample for each pair of adapter and pod); ``sm_active``, the
+    GPU counter that an exporter shows only when asked. Pages that are served have the first two anyway.
+    """
 
     name: str
     about: str
@@ -243,6 +249,9 @@ class Scenario(Part):
     truth: Truth
     steps_seconds: float = Field(default=10.0, ge=1, le=60)
     sample_seconds: float = Field(default=30.0, ge=1, le=3600)
+    whole_pages: bool = False
+    router_attempts: bool = False
+    sm_active: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> "Scenario":
