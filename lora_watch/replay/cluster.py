@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lora_watch.replay import batches
 from lora_watch.replay.compiled import compiled, whole
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.locality import next_uses
-from lora_watch.replay.policies import MIN, TIME_WEIGHTED
+from lora_watch.replay.policies import LRU, MIN, TIME_WEIGHTED
 from lora_watch.replay.routers import Desk, Router, Rule, View, desk, look, route, view
 from lora_watch.replay.serving import advance, arrive, preload, restart
+from lora_watch.replay.state import AFTER_ALL as AFTER_ALL
 from lora_watch.replay.state import (
     BOOT,
     BORN,
@@ -33,9 +35,30 @@ from lora_watch.replay.state import (
 )
 from lora_watch.replay.trace import Trace
 
-AFTER_ALL = 1 << 62
-"""A time after every other, in µs."""
 _GIVEN = int(Rule.GIVEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Reloads:
+    """
+    Loads that no request asked for: the adapter was in the running batch, and another of that batch had taken its slot earlier
+    in the same step. Arrays in the order in which it happened: time (µs), pod, adapter, and as in ``Outcome`` how it was found
+    (1 warm, 2 cold), the slot, who left for it and when it left again itself.
+
+    A fleet without ``name_hashes`` has none.
+    """
+
+    at: NDArray[np.int64]
+    pod: NDArray[np.int64]
+    adapter: NDArray[np.int64]
+    lookup: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    victim: NDArray[np.int64]
+    cpu_victim: NDArray[np.int64]
+    left: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +74,7 @@ class Outcome:
     * ``left`` (µs) when the adapter that was loaded for it left the slot again, evicted or by a restart: its stay was
       ``left − start``. ``NEVER`` for a stay still open at the end of the trace, and where nothing was loaded.
 
-    ``preloads`` counts the pins' loads, which stand beside those of requests.
+    ``preloads`` counts the pins' loads, ``reloads`` are those within a step; both stand beside those of requests.
     """
 
     pod: NDArray[np.int32]
@@ -64,6 +87,7 @@ class Outcome:
     left: NDArray[np.int64]
     at: NDArray[np.int64]
     preloads: int
+    reloads: Reloads
 
     @property
     def loads(self) -> int:
@@ -161,13 +185,16 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
 
     Without a router requests keep the trace's pods (all on pod 0 where it has none). ``restarts`` are (at in µs, pod): both
     tiers are empty then, what ran is cut, what waited never starts; an arrival at the same µs comes after. A request that
-    finds every slot in flight or pinned waits, and is passed by later ones that need no slot, as in vLLM's scheduler.
+    finds every slot in flight or pinned waits, and is passed by later ones that need no slot, as in vLLM's scheduler; but that
+    one counts slots, pinned or not: where more adapters run at once than there are slots without an idle pin, vLLM 0.32 dies
+    (a KeyError in the worker), and the request waits only here.
 
-    Not here: a load that slows the other requests of its pod down; and loads that no use asks for, since vLLM, which touches
-    a batch's adapters in the order of a set, can evict one of the batch and load it again within a step (2 of 219 loads on
-    a recorded engine).
+    Not here: a load that slows the other requests of its pod down; and, unless the fleet has ``name_hashes``, loads that no use
+    asks for: vLLM touches a batch's adapters in the order of a set, and can evict one of the batch and load it again within a
+    step. That is one load in a hundred where slots are rarely all in flight, one in ten where requests wait for slots.
 
-    MIN needs to know the order of uses, so it takes no router, no hold and no load time: ValueError.
+    MIN needs to know the order of uses, so it takes no router, no hold and no load time; ``name_hashes`` go with LRU only:
+    ValueError.
 
     >>> replay(Trace([0, 1, 0, 2, 0, 1]), Fleet(slots=2)).lookup.tolist()
     [2, 2, 0, 2, 0, 2]
@@ -177,12 +204,13 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
     known = policy.eviction == MIN
     if known and (chosen.rule != Rule.GIVEN or fleet.cold_load or trace.hold.any()):
         raise ValueError("MIN knows the future of given pods only, without holds and load times")
-    state = fleet.pods(trace.pods, trace.adapters)
+    if fleet.name_hashes is not None and policy.eviction != LRU.eviction:
+        raise ValueError("what works in steps as vLLM does evicts by LRU as vLLM does")
     ordered = sorted(restarts)
     if ordered and not all(0 <= p < trace.pods for _, p in ordered):
         raise ValueError(f"a restart is (at, pod) with a pod below {trace.pods}")
-    log = empty_log(len(trace), NEVER)
-    seen = view(state, live=chosen.scrape == 0)
+    restart_pod = np.array([p for _, p in ordered], dtype=np.int32)
+    restart_at = np.array([at for at, _ in ordered], dtype=np.int64)
     rules = Rules(
         int(policy.eviction),
         policy.window,
@@ -191,21 +219,50 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
         fleet.warm_load,
         fleet.cold_load,
     )
-    _run(
-        state,
-        log,
-        rules,
-        desk(chosen, trace.pods, trace.adapters),
-        seen,
-        chosen.scrape,
-        trace.adapter,
-        trace.pods_or_one(),
-        trace.at,
-        trace.hold,
-        next_uses(trace) if known else np.empty(0, dtype=np.int64),
-        np.array([p for _, p in ordered], dtype=np.int32),
-        np.array([at for at, _ in ordered], dtype=np.int64),
-    )
+    again, room = np.empty((8, 0), dtype=np.int64), 64
+    while True:
+        state = fleet.pods(trace.pods, trace.adapters)
+        log = empty_log(len(trace), NEVER)
+        seen = view(state, live=chosen.scrape == 0)
+        at_desk = desk(chosen, trace.pods, trace.adapters)
+        given = trace.pods_or_one()
+        if fleet.name_hashes is None:
+            future = next_uses(trace) if known else np.empty(0, dtype=np.int64)
+            _run(
+                state,
+                log,
+                rules,
+                at_desk,
+                seen,
+                chosen.scrape,
+                trace.adapter,
+                given,
+                trace.at,
+                trace.hold,
+                future,
+                restart_pod,
+                restart_at,
+            )
+            break
+        batch = batches.batch(fleet.name_hashes, state, len(trace), room, NEVER)
+        batches.run_batches(
+            state,
+            log,
+            rules,
+            batch,
+            at_desk,
+            seen,
+            chosen.scrape,
+            trace.adapter,
+            given,
+            trace.at,
+            trace.hold,
+            restart_pod,
+            restart_at,
+        )
+        again, room = batch.again[:, : batch.counted[1]], int(batch.counted[1])
+        if again.shape[1] == room:
+            break
     pod, start, end = log.codes[POD], log.times[START], log.times[END]
     for at, p in ordered:
         end[(pod == p) & (start < at) & (end > at)] = at
@@ -213,5 +270,15 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
     preloads = int(pinned.sum() + sum(pinned[p] for _, p in ordered))
     lookup = log.codes[LOOKUP].astype(np.int8)
     return Outcome(
-        pod, lookup, log.codes[SLOT], log.codes[VICTIM], log.codes[CPU_VICTIM], start, end, log.times[LEFT], trace.at, preloads
+        pod,
+        lookup,
+        log.codes[SLOT],
+        log.codes[VICTIM],
+        log.codes[CPU_VICTIM],
+        start,
+        end,
+        log.times[LEFT],
+        trace.at,
+        preloads,
+        Reloads(*again),
     )

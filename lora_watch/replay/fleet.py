@@ -19,7 +19,13 @@ class Fleet:
     ``slots`` is vLLM's ``max_loras``; ``cpu_capacity`` its ``max_cpu_loras``, by default as many as slots: then there is no
     warm tier. ``seats`` is ``max_num_seqs``, the requests that run at once. ``pins`` are (pod, adapter) codes: loaded at the
     start and after every restart, never evicted. ``warm_load`` and ``cold_load`` are the µs that a load takes, during which
-    its requests hold the slot. ValueError where a pod has no slot, a CPU cache smaller than its slots, no seat, or no slot
+    its requests hold the slot.
+
+    ``name_hashes``, one for each adapter, make the pods work in steps as vLLM does, which touches the adapters of a batch in the
+    order of a Python set of their names: ``hash(name)`` in the engine's process, or any 64 bits where its ``PYTHONHASHSEED`` is
+    not known; LRU only. Without them the order is that of the requests, and no adapter in flight ever leaves its slot.
+
+    ValueError where a pod has no slot, a CPU cache smaller than its slots, no seat, or no slot
     without a pin.
     """
 
@@ -30,6 +36,7 @@ class Fleet:
     pins: Collection[tuple[int, int]] = ()
     warm_load: int = 0
     cold_load: int = 0
+    name_hashes: Sequence[int] | None = None
 
     def pods(self, pods: int, adapters: int) -> Pods:
         """The pods before the start."""
@@ -46,6 +53,8 @@ class Fleet:
             pinned[p, a] = True
         if (pinned.sum(axis=1) >= slots).any():
             raise ValueError("a pod needs at least one slot without a pin, so that a miss can load")
+        if self.name_hashes is not None and len(self.name_hashes) != adapters:
+            raise ValueError(f"name_hashes is one value an adapter: {adapters} adapters, {len(self.name_hashes)} values")
         return empty_pods(slots, cpu, seats, pinned)
 
 

@@ -52,7 +52,7 @@ HOT, WARM, COLD = 0, 1, 2
 
 
 @part
-def _enter(pods: Pods, tier: int, p: int, a: int) -> None:
+def enter(pods: Pods, tier: int, p: int, a: int) -> None:
     """Put an adapter into the tier's first free place, as vLLM numbers its slots."""
     place = 0
     while pods.tier[tier, p, place] >= 0:
@@ -63,19 +63,19 @@ def _enter(pods: Pods, tier: int, p: int, a: int) -> None:
 
 
 @part
-def _leave(pods: Pods, tier: int, p: int, a: int) -> None:
+def leave(pods: Pods, tier: int, p: int, a: int) -> None:
     pods.tier[tier, p, pods.cell[p, a, tier]] = -1
     pods.cell[p, a, tier] = -1
     pods.pod[p, tier] -= 1
 
 
 @part
-def _vacate(pods: Pods, log: Log, p: int, a: int, t: int) -> None:
+def vacate(pods: Pods, log: Log, p: int, a: int, t: int) -> None:
     """The adapter leaves its slot at t, and the stay that its load began ends."""
     loader = pods.cell[p, a, LOADED_BY]
     if loader >= 0:
         log.times[LEFT, loader] = t
-    _leave(pods, GPU, p, a)
+    leave(pods, GPU, p, a)
 
 
 @part
@@ -96,17 +96,17 @@ def _load(pods: Pods, log: Log, rules: Rules, p: int, i: int, a: int, t: int) ->
         log.codes[LOOKUP, i] = COLD
         if pods.pod[p, CPU_FILLED] == pods.pod[p, CPU_ROOM]:
             dropped = victim(pods, CPU, rules, p, t)
-            _leave(pods, CPU, p, dropped)
+            leave(pods, CPU, p, dropped)
             log.codes[CPU_VICTIM, i] = dropped
             if pods.cell[p, dropped, GPU_PLACE] >= 0:
-                _vacate(pods, log, p, dropped, t)
+                vacate(pods, log, p, dropped, t)
                 log.codes[VICTIM, i] = dropped
                 leaving = -1
-        _enter(pods, CPU, p, a)
+        enter(pods, CPU, p, a)
     if leaving >= 0:
-        _vacate(pods, log, p, leaving, t)
+        vacate(pods, log, p, leaving, t)
         log.codes[VICTIM, i] = leaving
-    _enter(pods, GPU, p, a)
+    enter(pods, GPU, p, a)
     pods.cell[p, a, LOADED_BY] = i
     pods.cell[p, a, READY] = t + (rules.cold_load if log.codes[LOOKUP, i] == COLD else rules.warm_load)
     return True
@@ -225,9 +225,9 @@ def restart(pods: Pods, log: Log, p: int, t: int) -> None:
     pods.pod[p, RUNNING] = pods.pod[p, WAITING] = pods.pod[p, SERVING] = pods.pod[p, NAMED] = 0
     for a in range(pods.cell.shape[1]):
         if pods.cell[p, a, GPU_PLACE] >= 0:
-            _vacate(pods, log, p, a, t)
+            vacate(pods, log, p, a, t)
         if pods.cell[p, a, CPU_PLACE] >= 0:
-            _leave(pods, CPU, p, a)
+            leave(pods, CPU, p, a)
         pods.cell[p, a, IN_FLIGHT] = pods.cell[p, a, QUEUED] = pods.cell[p, a, RECENT] = 0
         pods.faded[p, a] = 0.0
     preload(pods, p, t)
@@ -238,8 +238,8 @@ def preload(pods: Pods, p: int, t: int) -> None:
     """Load the pod's pins into both tiers, in the order of their codes."""
     for a in range(pods.cell.shape[1]):
         if pods.cell[p, a, PINNED] > 0:
-            _enter(pods, CPU, p, a)
-            _enter(pods, GPU, p, a)
+            enter(pods, CPU, p, a)
+            enter(pods, GPU, p, a)
             pods.cell[p, a, LOADED_BY] = -1
             pods.cell[p, a, READY] = t
             pods.cell[p, a, USED_AT] = t

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 GPU, CPU = 0, 1
 """The tiers, and the column of ``Pods.cell`` and ``Pods.pod`` that each has."""
 
+AFTER_ALL = 1 << 62
+"""A time after every other, in µs."""
+
 # columns of Pods.cell, by pod and adapter
 GPU_PLACE, CPU_PLACE = GPU, CPU  # where it is in the tier, −1 where it is not
 PINNED = 2

@@ -25,7 +25,8 @@ ENVIRONMENT = {
 SLOTS, CPU_PLACES = 2, 4
 FLAGS = ("--served-model-name", "tiny", "--host", "127.0.0.1", "--dtype", "bfloat16", "--max-model-len", "1024", "--seed", "0")
 STOP_FLAGS = ("--shutdown-timeout", "20")  # vLLM's default is 0: its own stop kills a worker that is not gone at once
-LORA_FLAGS = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", str(SLOTS), "--max-cpu-loras", str(CPU_PLACES))
+LORA_FLAGS = ("--enable-lora", "--max-lora-rank", "16")
+SEATS = 8
 START_SECONDS = 400
 
 
@@ -79,12 +80,23 @@ def spawn(command: Sequence[str | Path], log: Path, environment: Mapping[str, st
     return Process(popen, log)
 
 
-def serve(venv: Path, model: Path, port: int, log: Path, environment: Mapping[str, str], modules: Mapping[str, Path]) -> Process:
+def serve(
+    venv: Path,
+    model: Path,
+    port: int,
+    log: Path,
+    environment: Mapping[str, str],
+    modules: Mapping[str, Path],
+    *,
+    slots: int = SLOTS,
+    cpu_places: int = CPU_PLACES,
+) -> Process:
     """Start the server with these adapters and wait until it answers; raises RuntimeError with the log's end when it does not."""
     static = ("--lora-modules", *(f"{name}={path}" for name, path in modules.items())) if modules else ()
     command = [venv / "bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--port", str(port)]
     environment = {**ENVIRONMENT, "VLLM_CACHE_ROOT": str(model.parent / "cache"), **environment}
-    server = spawn([*command, *FLAGS, *STOP_FLAGS, *LORA_FLAGS, "--max-num-seqs", "8", *static], log, environment)
+    tiers = ("--max-loras", str(slots), "--max-cpu-loras", str(cpu_places), "--max-num-seqs", str(SEATS))
+    server = spawn([*command, *FLAGS, *STOP_FLAGS, *LORA_FLAGS, *tiers, *static], log, environment)
     try:
         await_answer(server, f"http://127.0.0.1:{port}/health", START_SECONDS)
     except RuntimeError:
