@@ -1,7 +1,9 @@
 """Reading queries: the only place, besides jobs, that chains store and derive. Every answer is about one window."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
 
 import polars as pl
 
@@ -131,44 +133,115 @@ def overview_by_shards(store: Store, window: Window, lookback: int, shards: int 
     return Overview(window, pods.sort(POD), adapters.sort(ADAPTER))
 
 
+class Frames:
+    """
+    What is read for a window, and what every figure is derived from; each is read or derived when it is asked for first.
+
+    The derived frames are about whole pods of the store's part, so figures of any group within it are right.
+    """
+
+    def __init__(self, store: Store, window: Window, past: Past) -> None:
+        self.window = window
+        self._store = store
+        self._past = past
+
+    @cached_property
+    def events(self) -> pl.LazyFrame:
+        """What is carried over from before the window, its events, and the ends of pods that were seen no more."""
+        return pl.concat([self._told, self.gone])
+
+    @cached_property
+    def requests(self) -> pl.LazyFrame:
+        """Requests that finished in the window or within ``LONGEST_REQUEST`` after it."""
+        return self._store.rows(REQUESTS, Window(self.window.start, self.window.end + LONGEST_REQUEST)).lazy()
+
+    @cached_property
+    def samples(self) -> pl.LazyFrame:
+        """The samples that figures are derived from."""
+        return self._store.rows(SAMPLES, self.window, pl.col("metric").is_in(_SAMPLES)).lazy()
+
+    @cached_property
+    def gone(self) -> pl.LazyFrame:
+        """The ends of pods that nobody saw any more: rows of events."""
+        end = self.window.end
+        looks = self._store.rows(SAMPLES, Window(end - REACH, end), pl.col("metric") == names.SAMPLE_SCRAPE_UP).lazy()
+        return unseen(self._told, self.requests, looks, self.window, polled=AGENTS_EVENTS).collect().lazy()
+
+    @cached_property
+    def steps(self) -> pl.LazyFrame:
+        """The events, and the records of steps that began in the window and ended after it."""
+        end = self.window.end
+        begun = self._store.rows(ADAPTER_EVENTS, Window(end, end + LONGEST_STEPS), pl.col("kind") == "steps").lazy()
+        return pl.concat([self.events, begun])
+
+    @cached_property
+    def boots(self) -> pl.LazyFrame:
+        """When each worker was up."""
+        return boots(self.events).collect().lazy()
+
+    @cached_property
+    def stays(self) -> pl.LazyFrame:
+        """When each adapter was in a slot."""
+        return stays(self.events).collect().lazy()
+
+    @cached_property
+    def lookups(self) -> pl.LazyFrame:
+        """Where each request found its adapter."""
+        return request_lookups(self.requests, self.stays).collect().lazy()
+
+    @cached_property
+    def moves(self) -> pl.LazyFrame:
+        """Loads and evictions beside their neighbours."""
+        return moves(self.events).collect().lazy()
+
+    @cached_property
+    def _told(self) -> pl.LazyFrame:
+        begin = self.window.start - MINUTE  # a load's eviction may lie just before the window
+        held = self._past.until(begin)
+        return pl.concat([held, self._store.rows(ADAPTER_EVENTS, Window(begin, self.window.end))]).lazy()
+
+
+FIGURES: Mapping[str, Callable[[Frames, tuple[str, ...]], pl.LazyFrame]] = MappingProxyType(
+    {
+        "residency": lambda read, by: residency(read.stays, read.window, by),
+        "swaps": lambda read, by: swaps(read.events, read.window, by, boots=read.boots, moves=read.moves),
+        "misses": lambda read, by: misses(read.requests, read.lookups, read.window, by, events=read.events),
+        "occupancy": lambda read, by: occupancy(
+            read.stays, read.boots, read.window, by, events=read.events, requests=read.requests, samples=read.samples
+        ),
+        "swap_queue": lambda read, by: swap_queue(read.requests, read.stays, read.window, by, samples=read.samples),
+        "inference_share": lambda read, by: inference_share(read.steps, read.window, by, boots=read.boots, samples=read.samples),
+        "little": lambda read, by: little(read.events, read.window, by, boots=read.boots, stays=read.stays, moves=read.moves),
+    }
+)
+"""The figures of a window, by name: each from what was read, grouped by some columns of ``derive.groups.GROUPS``."""
+
+
 def overview(store: Store, window: Window, past: Past) -> Overview:
     """Everything the exporter publishes and ``status`` shows, of one window."""
-    begin = window.start - MINUTE  # a load's eviction may lie just before the window
-    held = past.until(begin)
-    events = pl.concat([held, store.rows(ADAPTER_EVENTS, Window(begin, window.end))]).lazy()
-    requests = store.rows(REQUESTS, Window(window.start, window.end + LONGEST_REQUEST)).lazy()
-    samples = store.rows(SAMPLES, window, pl.col("metric").is_in(_SAMPLES)).lazy()
-    looks = store.rows(SAMPLES, Window(window.end - REACH, window.end), pl.col("metric") == names.SAMPLE_SCRAPE_UP).lazy()
-    begun = store.rows(ADAPTER_EVENTS, Window(window.end, window.end + LONGEST_STEPS), pl.col("kind") == "steps").lazy()
-    gone = unseen(events, requests, looks, window, polled=AGENTS_EVENTS).collect()
-    events = pl.concat([events, gone.lazy()])
-    up, sat = boots(events).collect().lazy(), stays(events).collect().lazy()
-    asked, moved = request_lookups(requests, sat).collect().lazy(), moves(events).collect().lazy()
+    read = Frames(store, window, past)
 
     def by(keys: tuple[str, ...]) -> dict[str, pl.LazyFrame]:
-        found = misses(requests, asked, window, by=keys, events=events)
-        found = found.rename({"warm": "warm_requests", "cold": "cold_requests"})
         return {
-            "residency": residency(sat, window, by=keys).drop("loads"),
-            "swaps": swaps(events, window, by=keys, boots=up, moves=moved),
-            "misses": found,
+            "residency": FIGURES["residency"](read, keys).drop("loads"),
+            "swaps": FIGURES["swaps"](read, keys),
+            "misses": FIGURES["misses"](read, keys).rename({"warm": "warm_requests", "cold": "cold_requests"}),
         }
 
-    queue = swap_queue(requests, sat, window, by=POD, samples=samples)
     pods = _joined(
         {
             **by(POD),
-            "occupancy": occupancy(sat, up, window, by=POD, events=events, requests=requests, samples=samples),
-            "swap_queue": queue.rename({"mean_depth": "swap_queue_mean", "max_depth": "swap_queue_max"}),
-            "inference_share": inference_share(pl.concat([events, begun]), window, by=POD, boots=up, samples=samples),
-            "little": little(events, window, by=POD, boots=up, stays=sat, moves=moved).select(
-                *POD, "provenance", little_residual_ratio="residual_ratio"
+            "occupancy": FIGURES["occupancy"](read, POD),
+            "swap_queue": FIGURES["swap_queue"](read, POD).rename(
+                {"mean_depth": "swap_queue_mean", "max_depth": "swap_queue_max"}
             ),
-            "log": _lost(_telling(events, window), window),
+            "inference_share": FIGURES["inference_share"](read, POD),
+            "little": FIGURES["little"](read, POD).select(*POD, "provenance", little_residual_ratio="residual_ratio"),
+            "log": _lost(_telling(read.events, window), window),
         },
         POD,
     ).with_columns(_per_second(count).alias(name) for count, name in RATES)
-    adapters = _joined({**by(ADAPTER), "residents": _resident(sat, gone.lazy(), window)}, ADAPTER)
+    adapters = _joined({**by(ADAPTER), "residents": _resident(read.stays, read.gone, window)}, ADAPTER)
     return Overview(window, pods.sort(POD), adapters.sort(ADAPTER))
 
 

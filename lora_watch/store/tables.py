@@ -189,13 +189,17 @@ class Store:
     Reading never sees half a commit; a table nobody wrote yet reads as empty.
     """
 
-    def __init__(self, root: str | Path, *, buckets: range | None = None) -> None:
+    def __init__(self, root: str | Path, *, buckets: range | None = None, where: pl.Expr | None = None) -> None:
         self.root = Path(root)
         self._buckets = buckets
+        self._where = where
 
-    def part(self, buckets: range) -> "Store":
-        """The same tables as far as these shards go: what is read of it is about whole pods, and of no others."""
-        return Store(self.root, buckets=buckets)
+    def part(self, buckets: range | None = None, *, where: pl.Expr | None = None) -> "Store":
+        """
+        The same tables as far as these shards, or rows ``where`` this holds, go: what is read of it is about these and no others.
+        Ask for whole pods (shards are), and derivations are right on it.
+        """
+        return Store(self.root, buckets=buckets or self._buckets, where=self._where if where is None else where)
 
     def ledger(self, table: Table) -> Ledger:
         """A writer's view of a table, which is made if need be. Keep it: it remembers positions between appends."""
@@ -218,6 +222,8 @@ class Store:
         frame = scan(handle, table, window)
         for shards in filter(None, (buckets, self._buckets)):
             frame = frame.filter(pl.col("bucket").is_between(shards.start, shards.stop - 1))
+        if self._where is not None:
+            frame = frame.filter(self._where)
         if pods is not None:
             wanted = sorted({bucket_of(cluster, pod) for cluster, pod in pods.select("cluster", "pod").iter_rows()})
             named = pl.any_horizontal(
