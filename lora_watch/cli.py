@@ -183,17 +183,22 @@ def doctor(
 
 @app.command()
 def demo(
+    scenario: Annotated[str, typer.Option(help="Name of a scenario that comes along, or a YAML file.")] = "thursday",
+    speed: Annotated[float, typer.Option(help="How many times as fast as time it runs.")] = 60.0,
+    days: Annotated[int, typer.Option(help="Days of history that are laid meanwhile; 0: none.")] = 30,
     stay: Annotated[
-        bool | None, typer.Option("--stay/--no-stay", help="Keep serving after the replay; by default on a terminal only.")
+        bool | None,
+        typer.Option("--stay/--no-stay", help="Go on once the change was told; by default on a terminal only."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder that keeps the tables; by default they are removed at the end.")
     ] = None,
 ) -> None:
-    """Replay a recording of a real vLLM through the real agent and service, and show what it saw."""
+    """Start a simulated cluster and the ordinary service against it, and show what it sees."""
     from lora_watch.demo import run
 
-    _guarded(lambda: run(data, stay=sys.stdin.isatty() if stay is None else stay))
+    staying = sys.stdin.isatty() if stay is None else stay
+    _guarded(lambda: run(data, scenario=scenario, speed=speed, days=days, stay=staying))
 
 
 @app.command()

@@ -1,115 +1,302 @@
-"""``lora-watch demo``: the ordinary service watches a recording of a real vLLM being played."""
+"""``lora-watch demo``: the ordinary service watches a simulated cluster over HTTP, and what it sees is told as it happens."""
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import NoReturn
 
 from rich.console import Console
 
-from lora_watch.config import parse
-from lora_watch.explore import status
+from lora_watch.config import Settings, parse
+from lora_watch.errors import LoraWatchError, StoreError
+from lora_watch.explore import changes
+from lora_watch.explore.changes import Line
 from lora_watch.explore.queries import Past, overview
-from lora_watch.model import SECOND, Window
+from lora_watch.model import HOUR, MINUTE, SECOND, Window
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, TABLES
 from lora_watch.service import Service, set_up_logging, wall_clock
-from lora_watch.simulate.recorded import load, playing
+from lora_watch.simulate.feed import Feed
+from lora_watch.simulate.live import Clock, Cluster
+from lora_watch.simulate.plan import plan
+from lora_watch.simulate.scenario import Scenario, load
 from lora_watch.sources.configured import sources_of
 from lora_watch.store.tables import Store
 
-AHEAD_SECONDS = 25.0
-"""How much of the recording comes while one looks on; the rest is there at once."""
-SLICE_SECONDS = 15.0
-_CONFIGURATION = """\
-cluster: demo
-targets: [{{pod: tiny-vllm, pool: recorded, metrics: "{metrics}", agent: "{agent}"}}]
-collect: {{interval: 1s, settle: 200ms}}
-derive: {{interval: 2s, window: 5m}}
-store: {{folder: {data}}}
-exporter: {{port: 0}}
-log: {{level: warning}}
-"""
+SEED = 1
+COLLECT_SECONDS = 1.0
+"""Between two looks, of real time."""
+STEP_SECONDS = 0.5
+"""The cluster is told so much real time at once."""
+SETTLE_SECONDS = 2.5
+"""Of real time: what happened so long ago has been told, looked for and read."""
+LINE_SECONDS = 5.0
+"""Between two lines on the screen, of real time."""
+PATIENCE = 150 * MINUTE
+"""Without anything that changes for so long, the demo ends (simulated time)."""
+BEFORE = 4
+"""Lines with which the newest is compared."""
+SLOWEST, FASTEST = 1.0, 3600.0
+LONGEST_DAYS = 366
 
 
-def run(data: Path | None, *, stay: bool) -> None:
-    """Play, watch, and print what was seen; with ``stay`` keep serving until SIGTERM or Ctrl-C. Raises LoraWatchError."""
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False)
-    told: list[str] = []
+def run(data: Path | None, *, scenario: str, speed: float, days: int, stay: bool, now: Callable[[], int] = wall_clock) -> None:
+    """
+    Lay what lies before, start the cluster and the service, and print what is seen, until it is told or, with ``stay``, stopped.
 
-    def narrate(*about: Any) -> None:
-        try:
-            told.append(_narrate(*about))
-            if stay or data:
-                console.print(f"Other windows: `lora-watch status --data {folder} --last 1m`", soft_wrap=True)
-            else:
-                console.print("The tables were temporary: --data FOLDER keeps them, --stay goes on serving.")
-            if stay:
-                console.print("Still serving; Ctrl-C ends it.")
-        finally:  # an error is shown by the thread itself; nobody would watch on
-            if not (told and stay):
-                service.stop()
-
-    with ExitStack() as stack:
+    Raises LoraWatchError: no such scenario, a speed or days out of bounds, tables in the folder already.
+    """
+    if not SLOWEST <= speed <= FASTEST:
+        raise LoraWatchError(f"the demo runs {SLOWEST:.0f} to {FASTEST:.0f} times as fast as time, not {speed:g}")
+    if not 0 <= days <= LONGEST_DAYS:
+        raise LoraWatchError(f"the history has 0 to {LONGEST_DAYS} days, not {days}")
+    chosen = load(scenario)
+    moment = now()
+    live = plan(chosen, moment, SEED)
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False, soft_wrap=True)
+    with ExitStack() as stack, _ending_in_order():
         folder = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lora-watch-demo-")))
-        play = stack.enter_context(playing(load(), ahead=AHEAD_SECONDS))
-        settings = parse(
-            _CONFIGURATION.format(metrics=play.metrics_url, agent=play.agent_url, data=json.dumps(str(folder.resolve())))
-        )
+        if data and any((data / table.name).exists() for table in TABLES):
+            raise StoreError(f"{data} holds tables already: name another folder, what is simulated joins no other data")
+        logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lora-watch-demo-logs-")))
+        store = Store(folder)
+        settle = round(max(SETTLE_SECONDS * speed, 2.0) * SECOND)
+        console.print(f"scenario  {chosen.name}: {chosen.about}")
+        feed = Feed(live, round(STEP_SECONDS * speed * SECOND))
+        cluster = stack.enter_context(Cluster(feed, logs, settle=settle))
+        ledgers = {table.name: store.ledger(table) for table in TABLES}
+        for told in feed.past():
+            for table, batch in told.batches():
+                ledgers[table.name].append(batch, at=told.window.end)
+            cluster.skip(told)
+        clock = Clock(live.start, speed, live.until)
+        cluster.serve(clock)
+        for one in cluster.pods:
+            console.print(f"pod       {one.pod.pod}   engine {one.metrics_url}   agent {one.agent_url}")
+        console.print(f"gpus      {cluster.gpus_url}")
+        settings = _settings(cluster, live.scenario, folder, settle, speed, live.start - live.scenario.begin)
         set_up_logging(settings.log)
-        service = Service(settings, sources_of(settings, wall_clock))
-        console.print("A recording of a real vLLM (2 slots, 4 places in CPU memory) is played; the ordinary service watches it.")
-        console.print(f"engine    {play.metrics_url}\nagent     {play.agent_url}")
-        threading.Thread(target=narrate, args=(folder, play.window, console), daemon=True).start()
+        service = Service(settings, sources_of(settings, clock), clock=clock)
+        past = _History(folder, scenario, moment, days)
+        stack.callback(past.stop)
+        teller = _Teller(
+            store, cluster, service, clock, past, console, speed=speed, settle=settle, stay=stay, kept=data is not None
+        )
+        threading.Thread(target=teller.run, args=(Window(live.start, live.until),), daemon=True).start()
         service.run()
 
 
-def _narrate(folder: Path, window: Window, console: Console) -> str:
-    """Print a line for each slice as it ends, then what changed, then everything; returns what changed."""
-    store, step = Store(folder), round(SLICE_SECONDS * SECOND)
-    seen: list[dict[str, Any]] = []
-    for part in window.split(step):
-        while wall_clock() < part.end + 2 * SECOND:
-            time.sleep(0.2)
-        pods = overview(store, part, Past(store, part.end - window.start + step)).pods
-        if pods.is_empty() or not pods["requests"][0]:
-            continue  # the engine was starting, or at rest
-        if not seen:
-            console.print("\n    time   active/slots   swaps/s   miss   residency p50", style="bold")
-        seen.append(pods.row(0, named=True))
-        console.print(_line(part, seen[-1]))
-    change = _change(seen[0], seen[-2]) if len(seen) > 2 else "The recording was too short to compare its halves."
-    console.print(f"\n{change}\n")
-    whole = Window(window.start, window.end + SECOND)
-    status.show(overview(store, whole, Past(store, SECOND)), adapters=12, console=console)
-    console.print("\nEach row says how it is known.")
-    return change
-
-
-def _line(part: Window, row: dict[str, Any]) -> str:
-    start = time.strftime("%H:%M:%S", time.gmtime(part.start / SECOND))
-    active, p50 = f"{_known(row['active_adapters'])}/{_known(row['slots'])}", status.quantile(row, "p50")
-    return f"{start}   {active:>12}   {_rate(row):>7}   {_miss(row):>4}   {p50:>13}"
-
-
-def _change(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """One sentence: what changed between two slices of the recording."""
-    return (
-        f"{after['active_adapters']} adapters want {after['slots']} slots, where {before['active_adapters']} did before: "
-        f"swaps per second {_rate(before)} → {_rate(after)}, misses {_miss(before)} → {_miss(after)}, "
-        f"an adapter stays {status.quantile(before, 'p50')} → {status.quantile(after, 'p50')} (median)."
+def _settings(cluster: Cluster, scenario: Scenario, folder: Path, settle: int, speed: float, warm: int) -> Settings:
+    """The configuration of the ordinary service: every length in simulated time, but how often it looks and computes."""
+    derive = max(3.0, 60 / speed)
+    return parse(
+        json.dumps(
+            {
+                "cluster": scenario.cluster,
+                "targets": [
+                    {
+                        "pod": one.pod.pod,
+                        "pool": one.pod.pool,
+                        "role": one.pod.role,
+                        "metrics": one.metrics_url,
+                        "agent": one.agent_url,
+                    }
+                    for one in cluster.pods
+                ],
+                "gpus": {"exporters": [{"pod": "gpus", "metrics": cluster.gpus_url}]},
+                "collect": {"interval": COLLECT_SECONDS, "settle": settle / SECOND},
+                "derive": {"interval": derive, "window": "15m", "lookback": (warm + HOUR) / SECOND},
+                "store": {"folder": str(folder.resolve())},
+                "exporter": {"port": 0},
+                "log": {"level": "warning"},
+            }
+        )
     )
 
 
-def _rate(row: dict[str, Any]) -> str:
-    return "–" if row["swaps_per_second"] is None else f"{row['swaps_per_second']:.2f}"
+class _Teller:
+    """Says what is seen, in a thread beside the service, and ends it when all is said."""
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: Cluster,
+        service: Service,
+        clock: Clock,
+        past: "_History",
+        console: Console,
+        *,
+        speed: float,
+        settle: int,
+        stay: bool,
+        kept: bool,
+    ) -> None:
+        self._store, self._cluster, self._service, self._clock = store, cluster, service, clock
+        self._past_days, self._console = past, console
+        self._settle, self._stay, self._kept = settle, stay, kept
+        self._step = max(round(LINE_SECONDS * speed / 60), 1) * MINUTE
+        self._read = Past(store, 4 * HOUR)
+        self._ledgers = {table.name: store.ledger(table) for table in (ADAPTER_EVENTS, REQUESTS)}
+        self._known: dict[str, frozenset[str]] = {}
+        self._before: dict[str, list[Line]] = {}
+        self._pending: dict[str, int] = {}
+
+    def run(self, window: Window) -> None:
+        """Tell the window bit by bit as it passes, what lies before it first."""
+        try:
+            self._tell(window)
+        finally:  # an error is shown by the thread itself; nobody would watch on
+            self._service.stop()
+
+    def _tell(self, window: Window) -> None:
+        print_ = self._console.print
+        for line in changes.lines(overview(self._store, Window(window.start - HOUR, window.start), self._read)):
+            self._known[line.pool] = frozenset(line.adapters)
+        start = window.start - self._step
+        print_(f"\n{_at(start, 'date')}\n        {changes.HEADING}", style="bold")
+        self._line(Window(start, window.start))
+        self._past_days.start()
+        said, quiet_since = False, window.start
+        for part in window.split(self._step):
+            if not self._await(part.end):
+                return
+            found = self._line(part)
+            if found:
+                said, quiet_since = True, part.end
+                for sentence in found:
+                    print_(f"\n{sentence}\n", style="bold")
+            if not self._stay and (said or part.end - quiet_since >= PATIENCE):
+                break
+        if not said:
+            print_("\nNothing changed.")
+        self._close()
+
+    def _close(self) -> None:
+        end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock() / SECOND))
+        if self._stay or self._kept:
+            folder = self._store.root
+            self._console.print(f"Look around: `lora-watch status --data {folder} --last 15m`; simulated time is {end}.")
+        if not self._kept:
+            self._console.print("The tables were temporary: --data FOLDER keeps them.")
+        while self._stay:
+            time.sleep(1.0)
+
+    def _line(self, part: Window) -> list[str]:
+        """Print the line of each pool; what changed with it, as sentences."""
+        sentences = []
+        several = len(self._known) > 1
+        for line in changes.lines(overview(self._store, part, self._read)):
+            known, before = self._known.get(line.pool, frozenset()), self._before.setdefault(line.pool, [])
+            late = self._late(part.end)
+            note = f"   {line.pool}" if several else ""
+            self._console.print(f"{_at(part.start)}   {changes.text(line)}{note}{late}{self._past_days.news()}")
+            changed = changes.change(before, line, known)
+            if changed and line.pool not in self._pending:
+                self._pending[line.pool] = part.start  # the next line is of the change alone
+                continue
+            if changed:
+                sentences.append(f"Since {_at(self._pending.pop(line.pool))}: {changed}")
+                before.clear()
+            else:
+                self._pending.pop(line.pool, None)
+            self._known[line.pool] = known | frozenset(line.adapters)
+            before.append(line)
+            del before[:-BEFORE]
+        return sentences
+
+    def _await(self, moment: int) -> bool:
+        """Wait until all that happened before a moment is stored; False where the cluster has ended."""
+        while True:
+            wanted = self._cluster.positions(moment)
+            if wanted is not None and self._stored(wanted):
+                return True
+            if wanted is None and not self._cluster.goes_on:
+                return False
+            time.sleep(0.5)
+
+    def _stored(self, wanted: Mapping[str, int]) -> bool:
+        events, requests = (self._ledgers[table.name].refresh() for table in (ADAPTER_EVENTS, REQUESTS))
+        return all(
+            events.get(name, 0) >= seq and (name not in self._cluster.servers or requests.get(name, 0) >= seq)
+            for name, seq in wanted.items()
+        )
+
+    def _late(self, moment: int) -> str:
+        behind = self._clock() - moment - 2 * self._settle
+        return f"   (read {behind / MINUTE:.0f} min late: it is more than this machine can follow)" if behind > self._step else ""
 
 
-def _miss(row: dict[str, Any]) -> str:
-    return "–" if row["miss_ratio"] is None else f"{100 * row['miss_ratio']:.0f} %"
+class _History:
+    """The days before, laid by a process of its own; its news for the screen."""
+
+    def __init__(self, folder: Path, scenario: str, now: int, days: int) -> None:
+        self._asked = {"data": str(folder.resolve()), "scenario": scenario, "now": now, "seed": SEED, "days": days}
+        self._process: subprocess.Popen[str] | None = None
+        self._news = ""
+
+    def start(self) -> None:
+        """Begin to lay them, if any are asked for."""
+        if not self._asked["days"]:
+            return
+        asked = json.dumps({**self._asked, "parent": os.getpid()})
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "lora_watch.simulate.past", asked],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "POLARS_MAX_THREADS": "1"},
+            start_new_session=True,
+        )
+        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+
+    def news(self) -> str:
+        """What is new since it was asked last."""
+        news, self._news = self._news, ""
+        return f"   history: {news}" if news else ""
+
+    def stop(self) -> None:
+        """End the process, if there is one."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            self._process.wait()
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            laid = json.loads(line)
+            done, of, size = laid["days"], laid["of"], laid["size"] / 1e6
+            if laid["full"]:
+                self._news = f"{done} days, {size:.0f} MB; the disk has no room for more"
+            else:
+                whole = f", about {size / done * of / 1000:.1f} GB in all" if done < of else ""
+                self._news = f"{done} of {of} days, {size:.0f} MB{whole}"
 
 
-def _known(count: int | None) -> str:
-    return "–" if count is None else str(count)
+def _at(moment: int, form: str = "time") -> str:
+    pattern = "%H:%M" if form == "time" else "%A %Y-%m-%d, UTC"
+    return time.strftime(pattern, time.gmtime(moment / SECOND))
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Until the service takes signals itself, SIGTERM ends with the same clearing up as Ctrl-C does."""
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,33 +1,50 @@
 """
 A simulated cluster behind the real interfaces: each pod's sidecar and its engine's ``/metrics`` page, on loopback.
 
-What was simulated is played as a recording is: logs of event log v1 that grow as the moments come, and pages in vLLM's
-exposition. ``speed`` presses time together: ten simulated seconds become one, with every duration in them; what reads must
-look that much more often.
+Its time runs on a clock of its own, as many times as fast as one likes. Nothing is pressed together for that: every record
+keeps its time and its true duration, so whoever reads must use the same clock, and look that much more often.
 """
 
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
 
-import numpy as np
+import polars as pl
 
-from lora_watch import names
-from lora_watch.model import DAY, SECOND, PodId
-from lora_watch.simulate.engines import Life, lives
-from lora_watch.simulate.recorded import Playing, Recording, playing
-from lora_watch.simulate.rows import Part, Rows
-from lora_watch.simulate.scenario import Scenario
-from lora_watch.simulate.traffic import Catalogue, catalogue, everything
+from lora_watch.agent import checkpoint
+from lora_watch.agent.sidecar import Logs, Sidecar
+from lora_watch.agent.state import State
+from lora_watch.model import PodId
+from lora_watch.simulate.feed import SEGMENT_BYTES, SEGMENTS, Feed, PodLogs, Told, records_of
+from lora_watch.simulate.piecewise import EnginePages, GpuPages
 from lora_watch.sources.base import parse_stream
 
-LONGEST_DAYS = 1.0
-"""A longer simulation is not played: its logs and pages are held in memory."""
-_TIMES = ("at", "arrived", "queued", "scheduled", "first_token", "finished")
-_SECONDS = ("seconds", "wall_seconds", "execute_seconds", "adapter_seconds")
-_LEFT_OUT = ("date", "bucket", "cluster", "pool", "role", "pod", "stream", "provenance", "source", "detail")
+TICK_SECONDS = 0.25
+"""Between two looks at what has happened."""
+_OF_THE_PAST = ("start", "stop", "load", "evict", "pin", "register", "unregister")
+"""Kinds from which a sidecar's state is made where the logs begin."""
+
+
+class Clock:
+    """
+    Simulated time, µs UTC: ``start`` plus ``speed`` times what has passed since it was made, and never past ``end``.
+
+    ``nanoseconds`` is a clock that only goes forward.
+    """
+
+    def __init__(self, start: int, speed: float, end: int, *, nanoseconds: Callable[[], int] = time.monotonic_ns) -> None:
+        self._start, self._speed, self._end = start, speed, end
+        self._nanoseconds = nanoseconds
+        self._began = nanoseconds()
+
+    def __call__(self) -> int:
+        return min(self._start + round((self._nanoseconds() - self._began) * self._speed / 1000), self._end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,99 +52,147 @@ class Served:
     """Where a pod of the simulated cluster is served."""
 
     pod: PodId
-    playing: Playing
+    agent_url: str
+    metrics_url: str
 
 
-@contextmanager
-def serving(scenario: Scenario, days: float, seed: int, *, ahead: float, speed: float = 1.0) -> Iterator[tuple[Served, ...]]:
+class Cluster:
     """
-    Serve ``days`` days of a scenario, pressed together by ``speed``, so that they end ``ahead`` seconds from now.
+    The pods of a feed. What lies before its ``plan.start`` is handed in with ``skip``; then, as a context, it serves the rest.
 
-    What lies in the past is there at once, the rest comes in its time, until the block is left. The pods' clocks agree within a
-    few ms, as well as those of real ones do. ValueError where it is longer than ``LONGEST_DAYS`` or a speed is not positive.
+    ``settle`` (µs): pages are of the moment so long ago, to which a reader that settles so long dates them.
     """
-    if not 0 < days <= LONGEST_DAYS or speed <= 0:
-        raise ValueError(f"what is played takes up to {LONGEST_DAYS:g} day at a positive speed, not {days:g} days at {speed:g}")
-    cluster = recordings(scenario, days, seed, speed)
-    last = max(recording.window.end for recording in cluster.values())
-    with ExitStack() as stack:
-        yield tuple(
-            Served(pod, stack.enter_context(playing(recording, ahead=ahead - (last - recording.window.end) / SECOND)))
-            for pod, recording in cluster.items()
-        )
 
-
-def recordings(scenario: Scenario, days: float, seed: int, speed: float = 1.0) -> dict[PodId, Recording]:
-    """What each pod's agents wrote and its engine's page said, as recordings with a common clock."""
-    known, until = catalogue(scenario, seed), scenario.begin + round(days * DAY)
-    served = list(lives(scenario, known, everything(scenario, known, days, seed), days, seed))
-    logs: dict[PodId, dict[str, list[dict[str, Any]]]] = {}
-    for part in Rows(scenario, known, served, until, seed).parts():
-        for pod, boot, record in _records(part):
-            logs.setdefault(pod, {}).setdefault(f"{boot}.{1:012}.jsonl", []).append(_pressed(record, scenario.begin, speed))
-    pages: dict[str, list[tuple[int, str]]] = {}
-    for life in served:
-        name = f"{life.pool.name}-{life.pod}"
-        pages.setdefault(name, []).extend(
-            (scenario.begin + round((at - scenario.begin) / speed), text)
-            for at, text in _pages(life, known, scenario.begin, speed)
-        )
-    return {
-        pod: Recording(
-            {name: sorted(records, key=lambda record: record["seq"]) for name, records in segments.items()},
-            tuple(sorted(pages[pod.pod])),
-        )
-        for pod, segments in sorted(logs.items(), key=lambda entry: (entry[0].pool, entry[0].pod))
-    }
-
-
-def _records(part: Part) -> Iterator[tuple[PodId, str, dict[str, Any]]]:
-    """Rows as the records of event log v1 they would have come from: what is null is absent, ``detail`` is spread out."""
-    for frame, kind in ((part.events, None), (part.requests, "request")):
-        for row in frame.iter_rows(named=True):
-            boot = parse_stream(row["stream"])[-1]
-            record = {"v": 1, "boot": boot, "seq": row["seq"], "at": row["at"], "kind": kind or row["kind"], "tp_rank": 0}
-            record |= {name: value for name, value in row.items() if name not in _LEFT_OUT and value is not None}
-            record |= json.loads(row.get("detail") or "{}")
-            yield PodId(row["cluster"], row["pod"], row["pool"], row["role"]), boot, record
-
-
-def _pressed(record: dict[str, Any], begin: int, speed: float) -> dict[str, Any]:
-    """The record on a clock that runs ``speed`` times as fast from ``begin`` on."""
-    moved = {name: begin + round((record[name] - begin) / speed) for name in _TIMES if name in record}
-    return {**record, **moved, **{name: record[name] / speed for name in _SECONDS if name in record}}
-
-
-def _pages(life: Life, known: Catalogue, begin: int, speed: float) -> Iterator[tuple[int, str]]:
-    """
-    The engine's page at each sample of the life: when it was, and its text.
-
-    With the habits of vLLM's gauge: the value is a time stamp, each combination of names is a series that stays for good, both
-    labels hold the adapters in flight, and an engine that nobody has asked for anything has no series.
-    """
-    pace = life.pace
-    opened = life.ready[life.opens]
-    seen: dict[str, float] = {}
-    for n, at in enumerate(pace.sampled_at.tolist()):
-        there = np.flatnonzero((opened <= at) & (life.closes > at))
-        in_flight = sorted({known.names[code] for code in life.adapter[life.opens[there]].tolist()})
-        if len(opened) and at >= opened[0]:
-            labels = {name: ",".join(in_flight) for name in ("running_lora_adapters", "waiting_lora_adapters")}
-            seen[_labels({"max_lora": str(life.pool.slots), **labels})] = (begin + (at - begin) / speed) / SECOND
-        capacity, deferred = int(pace.capacity[n]), int(pace.deferred[n])
-        engine = {"engine": "0", "model_name": "simulated"}
-        values = [
-            (names.REQUESTS_RUNNING, engine, int(pace.running[n])),
-            (names.REQUESTS_WAITING, engine, capacity + deferred),
-            (names.WAITING_BY_REASON, {**engine, "reason": "capacity"}, capacity),
-            (names.WAITING_BY_REASON, {**engine, "reason": "deferred"}, deferred),
+    def __init__(self, feed: Feed, folder: Path, *, settle: int = 0) -> None:
+        scenario = feed.plan.scenario
+        pods = [
+            PodId(scenario.cluster, f"{pool.name}-{n}", pool.name, pool.role) for pool in scenario.pools for n in range(pool.pods)
         ]
-        lines = [f"# TYPE {names.LORA_REQUESTS_INFO} gauge"]
-        lines += [f"{names.LORA_REQUESTS_INFO}{text} {value!r}" for text, value in seen.items()]
-        for name, labels, value in values:
-            lines += [f"# TYPE {name} gauge", f"{name}{_labels(labels)} {float(value)}"]
-        yield at, "\n".join(dict.fromkeys(lines)) + "\n"
+        self._feed, self._settle = feed, settle
+        self._logs = {pod: PodLogs(folder / str(number)) for number, pod in enumerate(pods)}
+        self._engines = {(pod.pool, pod.pod): EnginePages(feed.known) for pod in pods}
+        self._gpus = GpuPages(scenario, feed.known)
+        self._before: dict[tuple[PodId, str], State] = {}
+        self._positions: list[tuple[int, dict[str, int]]] = []
+        self._stack = ExitStack()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.pods: tuple[Served, ...] = ()
+        self.gpus_url = ""
+        self.servers: frozenset[str] = frozenset()
+
+    def skip(self, told: Told) -> None:
+        """Take note of what lies before the start: who lives, and what is in whose slots."""
+        for part in told.parts:
+            events = part.events.filter(pl.col("kind").is_in(_OF_THE_PAST))
+            found = records_of(events, part.requests.clear())
+            for key, records in found.items():
+                if records[-1]["kind"] == "stop":
+                    self._before.pop(key, None)
+                    continue
+                state = self._before.setdefault(key, State())
+                for record in records:
+                    state.fold(record)
+        if told.window.end == self._feed.plan.start:
+            self._show(told)
+        self._note(told)
+
+    def positions(self, moment: int) -> Mapping[str, int] | None:
+        """How far each log had come at the first window's end that is not before ``moment``; None: not told so far yet."""
+        index = bisect_left(self._positions, moment, key=lambda entry: entry[0])
+        return self._positions[index][1] if index < len(self._positions) else None
+
+    def serve(self, clock: Callable[[], int]) -> "Cluster":
+        """Open the doors; leave the context to shut them."""
+        last = self._positions[-1][1] if self._positions else {}
+        for (pod, boot), state in self._before.items():
+            name = next(name for name in last if parse_stream(name)[-1] == boot)
+            logs = self._logs[pod]
+            logs.begin(boot, state.role or "", state.since or 0)
+            state.complete = False
+            checkpoint.save(logs.folder, boot, state, last[name])
+        with ExitStack() as opening:
+            served = []
+            for pod, logs in self._logs.items():
+                opening.callback(logs.close)
+                reading = Logs(logs.folder, 2 * SEGMENTS * SEGMENT_BYTES, reader=logs.reader())
+                sidecar = opening.enter_context(Sidecar(reading, port=0, clock=clock))
+                page = opening.enter_context(Page(self._paged(self._engines[pod.pool, pod.pod].at, clock)))
+                served.append(Served(pod, sidecar.url, page.url))
+            self.pods = tuple(served)
+            self.gpus_url = opening.enter_context(Page(self._paged(self._gpus.at, clock))).url
+            self._thread = threading.Thread(target=self._run, args=(clock,), name="lora-watch-cluster", daemon=True)
+            self._thread.start()
+            opening.callback(self._thread.join)
+            opening.callback(self._stopped.set)
+            self._stack = opening.pop_all()
+        return self
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    @property
+    def goes_on(self) -> bool:
+        """Is the cluster still told? Not after the end of its plan, nor where telling it failed."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _run(self, clock: Callable[[], int]) -> None:
+        while self._feed.told_until < self._feed.plan.until and not self._stopped.wait(TICK_SECONDS):
+            for told in self._feed.due(clock()):
+                self._write(told)
+                if self._stopped.is_set():
+                    return
+
+    def _write(self, told: Told) -> None:
+        self._show(told)
+        for part in told.parts:
+            for (pod, boot), records in records_of(part.events, part.requests).items():
+                self._logs[pod].write(boot, records)
+        self._note(told)
+
+    def _note(self, told: Told) -> None:
+        self.servers |= {name for part in told.parts for name in part.request_positions}
+        before = self._positions[-1][1] if self._positions else {}
+        self._positions.append((told.window.end, {**before, **told.positions}))
+
+    def _show(self, told: Told) -> None:
+        for life in told.lives:
+            self._engines[life.pool.name, f"{life.pool.name}-{life.pod}"].go_on(life, told.window)
+        self._gpus.go_on(told.lives, told.window)
+
+    def _paged(self, page: Callable[[int], str], clock: Callable[[], int]) -> Callable[[], str]:
+        return lambda: page(clock() - self._settle)
 
 
-def _labels(labels: Mapping[str, str]) -> str:
-    return "{" + ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items()) + "}"
+class Page:
+    """A page of an exporter at ``/metrics`` on a free port of 127.0.0.1, made anew for each request; 404 where it is empty."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = text().encode() if self.path == "/metrics" else b""
+                self.send_response(200 if body else 404)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing: the service says what it reads."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/metrics"
+
+    def __enter__(self) -> "Page":
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
