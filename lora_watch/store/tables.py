@@ -252,6 +252,10 @@ class Store:
         frame = frame if where is None else frame.filter(where)
         return self._read(table, frame if columns is None else frame.select(columns))
 
+    def distinct(self, table: Table, window: Window, columns: Sequence[str]) -> pl.DataFrame:
+        """What these columns hold in the window, each combination once. StoreError where a file is gone or damaged."""
+        return self._read(table, self.scan(table, window).select(columns).unique())
+
     def newest(self, table: Table, before: int | None = None) -> int | None:
         """
         ``at`` of the newest row (of those ``before``, µs UTC), None where there is none. StoreError where a file is damaged.

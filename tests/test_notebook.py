@@ -1,0 +1,189 @@
+"""The store in a notebook: windows and groups as people write them, the same figures as everywhere else."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from builders import events, requests
+from polars.testing import assert_frame_equal
+
+import lora_watch
+from lora_watch.derive.residency import residency
+from lora_watch.derive.stays import stays
+from lora_watch.diagnose.finding import Confidence, Finding, Severity
+from lora_watch.errors import ConfigError, LoraWatchError
+from lora_watch.explore.notebook import GROUPS, Notebook
+from lora_watch.explore.queries import FIGURES
+from lora_watch.jobs import Diagnoser
+from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, Batch, Table
+from lora_watch.store.tables import Store
+
+END = 100 * SECOND
+PODS = ("pod-0", "pod-1", "pod-2")
+LAST = "100s"
+
+
+def put(store: Store, table: Table, frame: pl.DataFrame) -> None:
+    store.ledger(table).append(Batch(frame, {frame["stream"][0]: frame["seq"].max()}), at=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three pods in two pools with loads, evictions and requests, and a finding; nobody writes here."""
+    where = tmp_path_factory.mktemp("data")
+    store = Store(where)
+    for number, pod in enumerate(PODS):
+        who = {"pod": pod, "pool": "chat" if number < 2 else "code"}
+        seen = events(f"a:1-30 b!:10- c:31-{50 + number} a:55-90 d:91-", start_at=0, slots=2, stream=f"agent/c/{pod}/boot", **who)
+        put(store, ADAPTER_EVENTS, seen)
+        asked = requests("a:0.5/0.5/1.2/5 b:9/9.9/10.1/20 a:20/20/21/22 c:30/31/32/100", stream=f"agent/c/{pod}/api", **who)
+        put(store, REQUESTS, asked)
+    finding = Finding("thrash", Severity.HARM, "c", "chat", "", 0, "it swaps", "too few slots", Confidence.HIGH, 1.0)
+    Diagnoser(store, lambda window: [finding]).look(Window(0, 60 * SECOND), now=END)
+    return where
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> Notebook:
+    return lora_watch.open(folder)
+
+
+@pytest.mark.parametrize("by", list(GROUPS))
+@pytest.mark.parametrize("name", list(FIGURES))
+def test_every_figure_has_a_method_and_rows_by_every_group(data: Notebook, name: str, by: str):
+    if (name, by) == ("inference_share", "adapter"):
+        with pytest.raises(LoraWatchError, match="no rows by adapter"):
+            data.inference_share(LAST, by=by)
+        return
+    frame = getattr(data, name)(LAST, by=by)
+    assert isinstance(frame, pl.DataFrame)
+    assert set(GROUPS[by]) <= set(frame.columns) | {"role"}
+    assert frame.height >= {"pod": 3, "pool": 2, "adapter": 4, "cluster": 1}[by]
+    assert "provenance" in frame.columns
+
+
+def test_a_figure_by_pool_is_that_of_all_its_pods_at_once(data: Notebook, folder: Path):
+    window = Window(0, END)
+    at_once = stays(Store(folder).scan(ADAPTER_EVENTS, window)).collect().lazy()
+    keys = ("cluster", "pool", "role")
+    expected = residency(at_once, window, keys).collect().sort(keys)
+    assert_frame_equal(data.residency(start=0, end=END, by="pool"), expected, check_row_order=True)
+
+
+def test_a_figure_by_pod_is_the_one_that_status_shows(data: Notebook):
+    shown = data.overview(LAST).pods
+    own = data.swaps(LAST)
+    assert own["swaps"].to_list() == shown["swaps"].to_list() == [3, 3, 3]
+    assert data.misses(LAST)["miss_ratio"].to_list() == shown["miss_ratio"].to_list()
+
+
+def test_groups_can_be_joined(data: Notebook):
+    frame = data.residency(LAST, by=("pod", "adapter"))
+    assert frame.select("pod", "adapter").n_unique() == frame.height == 12
+
+
+def test_a_pod_whose_requests_name_another_pool_is_still_one_pod(tmp_path: Path):
+    store = Store(tmp_path)
+    put(store, ADAPTER_EVENTS, events("a:1-", start_at=0, pool="chat"))
+    put(store, REQUESTS, requests("a:2/2/3/4", pool="", stream="gateway"))
+    found = lora_watch.open(tmp_path).misses(start=0, end=5 * SECOND, by="adapter")
+    assert found.select("pool", "hot").rows() == [("", 1)]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"last": "100s"},
+        {"start": 1, "end": END + 1},
+        {"start": datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC)},
+        {"start": "1970-01-01T01:00:00.000001+01:00", "end": "1970-01-01T00:01:40.000001Z"},
+        {"start": datetime(1970, 1, 1, 1, 0, 0, 1, tzinfo=timezone(timedelta(hours=1))), "end": END + 1},
+        {"last": "100s", "end": END + 1},
+    ],
+)
+def test_a_window_can_be_written_in_many_ways(data: Notebook, window: dict[str, Any]):
+    assert data.window(**window) == Window(1, END + 1)
+
+
+def test_without_a_word_the_window_is_the_last_hour(data: Notebook):
+    assert data.window() == Window(END + 1 - HOUR, END + 1)
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        ({"last": "soon"}, "not a length of time"),
+        ({"last": "1h", "start": 0}, "not `last` and `start`"),
+        ({"start": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001  # that is the point
+        ({"end": "noon"}, "`end` cannot be read"),
+        ({"start": True}, "is a moment"),
+        ({"start": 10 * DAY}, "begins before it ends"),
+        ({"start": 1.5}, "`start` cannot be read"),
+    ],
+)
+def test_a_window_that_makes_no_sense_says_what_would(data: Notebook, window: dict[str, Any], said: str):
+    with pytest.raises(LoraWatchError, match=said):
+        data.window(**window)
+
+
+@pytest.mark.parametrize("by", ["pods", "", (), ("pod", "hour")])
+def test_a_group_that_nobody_knows_names_those_there_are(data: Notebook, by: Any):
+    with pytest.raises(LoraWatchError, match="pod, pool, adapter, cluster"):
+        data.swaps(LAST, by=by)
+
+
+def test_rows_come_as_they_are_stored(data: Notebook):
+    assert data.requests(LAST).height == 12
+    assert data.events(LAST)["kind"].unique().sort().to_list() == ["evict", "load"]  # the starts are just before the window
+    assert data.samples(LAST, metric="x").is_empty()
+    assert data.scan("requests").select(pl.len()).collect().item() == 12
+    with pytest.raises(LoraWatchError, match="there is no table 'request'"):
+        data.scan("request")
+
+
+def test_findings_and_incidents_are_frames(data: Notebook):
+    assert data.findings(LAST)["change"].to_list() == ["opened"]
+    (row,) = data.incidents(LAST).to_dicts()
+    assert (row["title"], row["status"], row["findings"]) == ("it swaps", "open", ["thrash"])
+    assert data.postmortem(row["id"]).startswith(f"# Incident {row['id']}")
+    assert data.incidents(start=-DAY, end=-HOUR).schema == data.incidents(LAST).schema
+
+
+def test_what_is_asked_of_requests_alone_has_its_methods(data: Notebook):
+    assert data.miss_ratio_curve(LAST, by="pod")["pod"].n_unique() == 3
+    assert data.working_set(LAST)["pool"].n_unique() == 2
+    assert data.swaps_per_minute(LAST)["pod"].n_unique() == 3
+    with pytest.raises(LoraWatchError, match="adapters share the slots"):
+        data.miss_ratio_curve(LAST, by="adapter")
+
+
+def test_an_empty_folder_says_that_nothing_is_stored(tmp_path: Path):
+    empty = lora_watch.open(tmp_path)
+    with pytest.raises(LoraWatchError, match="nothing is stored"):
+        empty.residency("7d")
+    assert all(getattr(empty, name)(start=0, end=MINUTE, by=by).is_empty() for name in ("swaps", "misses") for by in GROUPS)
+    assert "empty" in repr(empty)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path):
+    with pytest.raises(LoraWatchError, match="there is no folder"):
+        lora_watch.open(tmp_path / "nothing")
+
+
+def test_a_configuration_names_the_folder(folder: Path, tmp_path: Path):
+    file = tmp_path / "lora-watch.yaml"
+    file.write_text(f"store: {{folder: '{folder}'}}\n")
+    assert lora_watch.open(file).requests(LAST).height == 12
+    file.write_text("stores: {}\n")
+    with pytest.raises(ConfigError, match="did you mean `store`"):
+        lora_watch.open(str(file))
+
+
+def test_importing_the_package_imports_nothing_large():
+    code = "import lora_watch, sys; print('polars' in sys.modules or 'numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
