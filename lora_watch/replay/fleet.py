@@ -22,11 +22,11 @@ class Fleet:
     its requests hold the slot.
 
     ``name_hashes``, one for each adapter, make the pods work in steps as vLLM does, which touches the adapters of a batch in the
-    order of a Python set of their names: ``hash(name)`` in the engine's process, or any 64 bits where its ``PYTHONHASHSEED`` is
-    not known; LRU only. Without them the order is that of the requests, and no adapter in flight ever leaves its slot.
+    order of a Python set of their names: ``hash(name)`` in the engine's process, or any numbers of 64 bits where its
+    ``PYTHONHASHSEED`` is not known; LRU only. Without them the order is that of the requests, and no adapter in flight ever
+    leaves its slot.
 
-    ValueError where a pod has no slot, a CPU cache smaller than its slots, no seat, or no slot
-    without a pin.
+    ValueError where a pod has no slot, a CPU cache smaller than its slots, no seat, or no slot without a pin.
     """
 
     slots: int | Sequence[int]
@@ -53,8 +53,10 @@ class Fleet:
             pinned[p, a] = True
         if (pinned.sum(axis=1) >= slots).any():
             raise ValueError("a pod needs at least one slot without a pin, so that a miss can load")
-        if self.name_hashes is not None and len(self.name_hashes) != adapters:
-            raise ValueError(f"name_hashes is one value an adapter: {adapters} adapters, {len(self.name_hashes)} values")
+        if self.name_hashes is not None:
+            hashes = np.array(self.name_hashes)
+            if hashes.shape != (adapters,) or (adapters and hashes.dtype.kind != "i"):
+                raise ValueError(f"name_hashes is an integer of 64 bits for each of {adapters} adapters, got {self.name_hashes}")
         return empty_pods(slots, cpu, seats, pinned)
 
 

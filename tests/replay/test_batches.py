@@ -152,9 +152,14 @@ def test_hashes_go_with_lru_only():
         replay(Trace([0]), Fleet(1, policy=Policy(Eviction.LFU), name_hashes=[0]))
 
 
-def test_there_is_one_hash_an_adapter():
-    with pytest.raises(ValueError, match="2 adapters, 1 values"):
-        replay(Trace([0, 1]), Fleet(1, name_hashes=[0]))
+@pytest.mark.parametrize("hashes", [[0], [0, 1, 2], [0, 0.5], [0, 1 << 63], [[0], [1]]])
+def test_there_is_one_hash_an_adapter_of_64_bits(hashes):
+    with pytest.raises(ValueError, match="for each of 2 adapters"):
+        replay(Trace([0, 1]), Fleet(1, name_hashes=hashes))
+
+
+def test_a_trace_without_adapters_needs_no_hash():
+    assert replay(Trace([BASE], adapters=0), Fleet(1, name_hashes=[])).uses == 0
 
 
 def test_without_hashes_nothing_is_loaded_again():
