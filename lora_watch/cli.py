@@ -159,6 +159,26 @@ def incidents_show(
 
 
 @app.command()
+def expect(
+    adapters: Annotated[list[str], typer.Argument(help="Names of new adapters; `*` stands for anything.")],
+    begin: Annotated[str, typer.Option("--from", help="When it starts, ISO 8601 with a zone.")],
+    end: Annotated[str, typer.Option("--to", help="When it ends, likewise.")],
+    note: Annotated[str, typer.Option(help="What it is for.")] = "",
+    config: ConfigFile = DEFAULT_CONFIG,
+    file: Annotated[Path | None, typer.Option(help="The file to add it to, instead of the configuration's.")] = None,
+) -> None:
+    """Announce an experiment: its new adapters are then told as expected, not as a warning."""
+    from lora_watch.explore import expect as plan
+
+    def run() -> None:
+        where = file if file is not None else _load(config).diagnose.expected
+        count = plan.announce(where, plan.announcement(adapters, begin, end, note))
+        typer.echo(f"{count} announcement{'' if count == 1 else 's'} in {where}")
+
+    _guarded(run)
+
+
+@app.command()
 def doctor(
     config: ConfigFile = DEFAULT_CONFIG,
     format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
