@@ -80,11 +80,12 @@ class Rows:
             self._engines.append(engine)
         self._engines.sort(key=lambda one: (bucket_of(one.where.cluster, one.where.pod), one.where.pod, one.life.begin))
 
-    def parts(self, within: Window | None = None) -> Iterator[Part]:
+    def parts(self, within: Window | None = None, most: int = PART_REQUESTS, *, samples: bool = True) -> Iterator[Part]:
         """
-        One value for each day and group of pods that together finished about ``PART_REQUESTS``, at least one pod.
+        One value for each day and group of pods that together served up to ``most`` requests, at least one pod.
 
-        With ``within`` the values of that window, which lies behind the one told last.
+        With ``within`` the values of that window, which lies behind the one told last. Without ``samples`` there are none, then
+        or later.
         """
         windows = Window(self._scenario.begin, self._until).split(DAY) if within is None else (within,)
         for window in windows:
@@ -94,17 +95,16 @@ class Rows:
                 if engine.life.begin >= window.end or engine.life.end < window.start:
                     continue
                 count = int(np.subtract(*np.searchsorted(engine.life.ready, [window.end, window.start])))
-                if group and size + count > PART_REQUESTS and self._engines[group[-1]].where != engine.where:
-                    yield self._part(window, group)
+                if group and size + count > most and self._engines[group[-1]].where != engine.where:
+                    yield self._part(window, group, samples=samples)
                     group, size = [], 0
                 group.append(place)
                 size += count
-            yield self._part(window, group)
+            yield self._part(window, group, samples=samples)
 
-    def _part(self, window: Window, group: Sequence[int]) -> Part:
+    def _part(self, window: Window, group: Sequence[int], *, samples: bool) -> Part:
         events: list[Columns] = []
         requests: list[Columns] = []
-        samples = []
         for place in group:
             engine = self._engines[place]
             server, asked = engine.server_records(window)
@@ -112,20 +112,26 @@ class Rows:
                 size = len(records["at"])
                 events.append({**records, "role": np.full(size, role, np.int8), "engine": np.full(size, place, np.int32)})
             requests.append({**asked, "engine": np.full(len(asked["at"]), place, np.int32)})
-            samples.append(self._located(self._scrapes.of(engine.life, engine.where, window), place))
-        for _, of_pod in groupby(group, key=lambda place: self._engines[place].where):
-            places = list(of_pod)
-            lives, where = [self._engines[place].life for place in places], self._engines[places[0]].where
-            samples.append(self._located(self._scrapes.of_pod(lives, where, window), places[0]))
         told = [self._engines[place] for place in group]
         return Part(
             window,
             self._events(events),
             self._requests(requests),
-            _laid(SAMPLES, pl.concat(samples), "series"),
+            self._samples(window, group) if samples else SAMPLES.empty(),
             {name: seq for engine in told for name, seq in engine.positions.items()},
             {engine.server: engine.positions[engine.server] for engine in told if engine.server in engine.positions},
         )
+
+    def _samples(self, window: Window, group: Sequence[int]) -> pl.DataFrame:
+        samples = []
+        for where, of_pod in groupby(group, key=lambda place: self._engines[place].where):
+            places = list(of_pod)
+            lives = [self._engines[place].life for place in places]
+            samples += [
+                self._located(self._scrapes.of(life, where, window), place) for life, place in zip(lives, places, strict=True)
+            ]
+            samples.append(self._located(self._scrapes.of_pod(lives, where, window), places[0]))
+        return _laid(SAMPLES, pl.concat(samples), "series")
 
     def _events(self, parts: Sequence[Columns]) -> pl.DataFrame:
         frame = pl.DataFrame(

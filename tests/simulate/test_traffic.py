@@ -18,7 +18,7 @@ from lora_watch.simulate.scenario import (
     Traffic,
     Truth,
 )
-from lora_watch.simulate.traffic import Requests, catalogue, days, everything
+from lora_watch.simulate.traffic import Requests, catalogue, days, everything, joined, spans
 
 
 def scenario(*events: object, **traffic: object) -> Scenario:
@@ -42,6 +42,20 @@ def test_the_same_seed_gives_the_same_arrays_and_another_others(seed: int, sessi
     assert same(first, again)
     assert not same(first, other)
     assert (np.diff(first.at) >= 0).all()
+
+
+@settings(max_examples=10)
+@given(st.integers(1, 400), st.floats(0.1, 1.3))
+def test_spans_add_up_to_the_whole_and_hold_their_requests(most: int, length: float):
+    chosen = scenario(Burst(kind="burst", start=1, adapters=(1,), requests=50, seconds=1), requests_per_second=0.02)
+    parts = list(spans(chosen, catalogue(chosen, 1), length, 1, most))
+    windows, came = [window for window, _ in parts], [requests for _, requests in parts]
+    assert (windows[0].start, windows[-1].end) == (MONDAY, MONDAY + round(length * DAY))
+    assert [one.end for one in windows[:-1]] == [two.start for two in windows[1:]]
+    assert all(window.start <= at < window.end for window, requests in parts for at in requests.at.tolist())
+    assert same(joined(came), asked(chosen, length))
+    assert joined(came).number.tolist() == list(range(len(joined(came))))
+    assert max(len(requests) for requests in came) <= most + 1
 
 
 def test_a_longer_simulation_begins_with_the_shorter_one():

@@ -33,6 +33,24 @@ def test_the_same_seed_lays_the_same_rows_and_another_others(tmp_path: Path):
     assert (tmp_path / "a" / "truth.json").read_bytes() == (tmp_path / "b" / "truth.json").read_bytes()
 
 
+def test_what_is_stored_does_not_depend_on_how_much_is_simulated_at_once(tmp_path: Path):
+    short = MIXED.model_copy(update={"days": 2 / 24})
+    told: list[float] = []
+    simulate(short, short.days, 1, tmp_path / "whole")
+    simulate(short, short.days, 1, tmp_path / "bits", at_once=2000, told=told.append)
+    assert len(told) > 4
+    assert told == sorted(told)
+    assert told[-1] == 1
+    assert [one.equals(two) for one, two in zip(rows(tmp_path / "whole"), rows(tmp_path / "bits"), strict=True)] == [True] * 3
+    assert (tmp_path / "whole" / "truth.json").read_bytes() == (tmp_path / "bits" / "truth.json").read_bytes()
+
+
+def test_a_simulation_of_no_days_or_of_nothing_at_once_is_refused(tmp_path: Path):
+    for days, at_once in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="takes longer"):
+            simulate(QUIET, days, 1, tmp_path, at_once=at_once)
+
+
 def test_a_second_simulation_joins_no_other_data(tmp_path: Path):
     simulate(QUIET, 0.1, 1, tmp_path)
     with pytest.raises(StoreError, match="holds a table adapter_events already"):
