@@ -18,7 +18,8 @@ def setup(events: pl.LazyFrame, requests: pl.LazyFrame, window: Window, by: Sequ
     One row per pod, of its newest worker.
 
     Columns: those of ``by``, ``slots`` and ``cpu_capacity`` (null: not said), ``max_rank`` (``max_lora_rank``), ``known``
-    (distinct names it was told to serve and not told to forget, or asked for in the window), ``pinned`` (names pinned in a
+    (distinct names it was told to serve and not told to forget, or asked for in the window), ``asked`` (requests for an adapter
+    in the window), ``pinned`` (names pinned in a
     slot), ``largest_rank`` and ``largest_bytes`` (of the adapter of the greatest rank that was loaded), ``provenance``.
 
     ``known`` is a lower bound where names were registered before the events begin and nobody asked for them. ``cpu_capacity``
@@ -50,11 +51,15 @@ def setup(events: pl.LazyFrame, requests: pl.LazyFrame, window: Window, by: Sequ
         .group_by(keys)
         .agg(known=pl.col("adapter").n_unique())
     )
+    counted = asked.filter(pl.col("adapter").is_not_null()).group_by(keys).agg(asked=pl.len().cast(pl.Int64))
     return (
         told.join(served, on=keys, how="left", nulls_equal=True)
         .join(pinned, on=keys, how="left", nulls_equal=True)
-        .with_columns(pl.col("pinned").fill_null(0))
-        .select(*keys, "slots", "cpu_capacity", "max_rank", "known", "pinned", "largest_rank", "largest_bytes", "provenance")
+        .join(counted, on=keys, how="left", nulls_equal=True)
+        .with_columns(pl.col("pinned").fill_null(0), pl.col("asked").fill_null(0))
+        .select(
+            *keys, "slots", "cpu_capacity", "max_rank", "known", "asked", "pinned", "largest_rank", "largest_bytes", "provenance"
+        )
     )
 
 

@@ -38,7 +38,8 @@ def lints(setup: pl.DataFrame, at: int, routers: Iterable[RouterSetup] = ()) -> 
     """
     Findings about the pods of ``setup`` and the ``routers``, at ``at`` (µs UTC). What is not known (null) is not judged.
 
-    Kinds: ``slots-below-adapters`` (slots < adapters it serves), ``no-warm-tier`` (``max_cpu_loras`` = ``max_loras`` while there
+    Kinds: ``slots-below-adapters`` (slots < adapters it serves; of one slot always, of more only where nobody asked for any in
+    the window, for else the misses tell whether it matters), ``no-warm-tier`` (``max_cpu_loras`` = ``max_loras`` while there
     are more adapters than slots), ``pins-fill-slots`` (pins ≥ slots: nothing can be loaded any more; slots − 1: one is left),
     ``rank-waste`` (``max_lora_rank`` far above the ranks in use), ``no-lora-scorer`` (a profile of a router has no scorer that
     looks at adapters, in front of a pool with more adapters than slots).
@@ -75,11 +76,11 @@ def lints(setup: pl.DataFrame, at: int, routers: Iterable[RouterSetup] = ()) -> 
 
 def _slots_below_adapters(row: Mapping[str, Any]) -> Lint | None:
     slots, known = row["slots"], row["known"]
-    if slots is None or known is None or known <= slots:
+    if slots is None or known is None or known <= slots or (slots > 1 and row["asked"]):
         return None
     return Lint(
         "slots-below-adapters",
-        Severity.INFORMATION,
+        Severity.WARN if slots == 1 else Severity.INFORMATION,
         f"{known} adapters are served from {slots} {_plural(slots, 'slot')}",
         f"max_loras is {slots}: whenever more than {slots} adapters are wanted at the same time, some must be swapped. vLLM's "
         "default is 1, whatever the number of adapters.",

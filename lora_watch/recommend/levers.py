@@ -29,7 +29,7 @@ BLOCK = 10 * MINUTE
 RESAMPLES = 400
 LEAST_LOADS = 20
 """With fewer loads than this in the window an effect is chance: none is given."""
-LARGEST = 400_000
+LARGEST = 150_000
 """Requests replayed at most, the newest: bounds the time of all levers to seconds."""
 NEAR = 0.25
 """A router whose loads differ by more than this share from the recorded pods' stands for none."""

@@ -20,6 +20,7 @@ def facts(*pods, **common):
         "cpu_capacity": 64,
         "max_rank": 16,
         "known": 3,
+        "asked": 0,
         "pinned": 0,
         "largest_rank": 16,
         "largest_bytes": 65_536_000,
@@ -39,6 +40,14 @@ def test_a_pool_with_room_for_all_is_left_alone():
 def test_more_adapters_than_slots_is_said_whatever_the_traffic():
     (found,) = lints(facts(known=9, slots=1), 0)
     assert (found.kind, found.summary) == ("slots-below-adapters", "pod-0: 9 adapters are served from 1 slot")
+
+
+def test_more_adapters_than_slots_is_left_to_the_misses_where_there_is_traffic():
+    assert lints(facts(known=9, slots=4, asked=100), 0) == ()
+
+
+def test_one_slot_for_several_adapters_is_said_with_traffic_too():
+    assert kinds(lints(facts(known=2, slots=1, asked=100), 0)) == ["slots-below-adapters"]
 
 
 def test_no_warm_tier_says_which_flag_to_raise():

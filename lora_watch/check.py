@@ -1,0 +1,181 @@
+"""
+``lora-watch check``: one look, at whatever there is, without a service.
+
+What is looked at is first read into tables, as the service would read it: a store as it is, pods and Prometheus servers and
+files into a folder that is removed again. Then the same questions are asked of it.
+"""
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from lora_watch import import_history as history
+from lora_watch.config import Settings, TargetSettings
+from lora_watch.errors import LoraWatchError, SourceError
+from lora_watch.jobs import collect
+from lora_watch.model import SECOND, PodId, Window
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, TABLES, Table
+from lora_watch.sources.base import Source
+from lora_watch.sources.configured import sources_of
+from lora_watch.store.tables import Store
+
+READS = 1_000
+"""Reads of one source at most; an agent's log of a day on a busy pod takes a few hundred."""
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What is looked at: the tables, and what went wrong on the way to them."""
+
+    store: Store
+    problems: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def temporary() -> Iterator[Store]:
+    """Tables that are gone when the block is left."""
+    with tempfile.TemporaryDirectory(prefix="lora-watch-check-") as folder:
+        yield Store(folder)
+
+
+def from_targets(
+    store: Store,
+    settings: Settings,
+    clock: Callable[[], int],
+    *,
+    watch: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Gathered:
+    """
+    Everything that the targets of ``settings`` hold now, read until nothing more comes; then again ``watch`` seconds later,
+    since what an engine's own page says takes two looks to become a rate. A target that can't be read is a problem.
+    """
+    gathered = Gathered(store)
+    sources = sources_of(settings, clock)
+    if not sources:
+        raise LoraWatchError("there is nothing to look at: name pods, a Prometheus, files or a store")
+    for look in range(2 if watch else 1):
+        if look:
+            sleep(watch)
+        for source in sources:
+            _exhaust(source, store, clock, gathered)
+    return gathered
+
+
+def _exhaust(source: Source, store: Store, clock: Callable[[], int], gathered: Gathered) -> None:
+    ledger = store.ledger(source.table)
+    for _ in range(READS):
+        now = clock()
+        try:
+            done = collect(source, ledger, until=now, now=now)
+        except SourceError as error:
+            _tell(gathered, str(error))
+            return
+        for problem in done.problems:
+            _tell(gathered, problem)
+        if not done.rows or source.table is SAMPLES:
+            return
+
+
+def pods(metrics: Sequence[str], agents: Sequence[str], settings: Settings) -> Settings:
+    """
+    Settings that name these pages and sidecars and nothing else. The n-th sidecar belongs to the n-th page; there may be only
+    pages or only sidecars. LoraWatchError where there are both in different numbers.
+    """
+    if metrics and agents and len(metrics) != len(agents):
+        raise LoraWatchError(f"{len(metrics)} pages and {len(agents)} sidecars: name one --agent for each --pod, in their order")
+    count = max(len(metrics), len(agents))
+    targets = tuple(
+        TargetSettings(
+            pod=(metrics or agents)[n].partition("://")[2].partition("/")[0],
+            metrics=metrics[n] if metrics else None,
+            agent=agents[n] if agents else None,
+        )
+        for n in range(count)
+    )
+    return Settings(cluster=settings.cluster, targets=targets)
+
+
+def from_prometheus(
+    store: Store, settings: Settings, url: str, window: Window, clock: Callable[[], int], show: history.Bar
+) -> Gathered:
+    """Every raw sample of the window that the server at ``url`` holds of engines, routers and GPUs."""
+    done = history.from_prometheus(settings, history.server_of(settings, None, url), window, store, clock, show)
+    return Gathered(store, list(done.problems))
+
+
+def from_files(
+    store: Store, settings: Settings, files: Sequence[Path], pod: str, clock: Callable[[], int], show: history.Bar
+) -> Gathered:
+    """
+    Files and folders, each read as what it is: a folder with a store's tables, a folder or file of event logs, or a table in
+    Parquet, CSV or JSON lines. LoraWatchError where nobody can tell what a file is.
+    """
+    gathered = Gathered(store)
+    filling = history.filling(settings.cluster, None)
+    for file in files:
+        kind = kind_of(file)
+        if kind is None:
+            done = history.from_event_logs([file], PodId(settings.cluster, pod), store, clock, show)
+        else:
+            done = history.from_tables([file], kind, filling, store, clock, show)
+        gathered.problems += done.problems
+    return gathered
+
+
+def kind_of(file: Path) -> Table | None:
+    """
+    The table whose rows a file holds, None for event logs. By its columns, or by the first record of JSON lines.
+
+    LoraWatchError where it is not there, or is neither.
+    """
+    if not file.exists():
+        raise LoraWatchError(f"there is no file {file}")
+    if file.is_dir():
+        return None
+    columns = _columns(file)
+    if {"v", "boot", "seq", "kind"} <= columns and "stream" not in columns:
+        return None
+    for table, sure in ((ADAPTER_EVENTS, "kind"), (REQUESTS, "request_id"), (SAMPLES, "metric")):
+        if sure in columns and columns <= {*table.schema, "date", "bucket"} | columns & set(table.schema):
+            return table
+    raise LoraWatchError(
+        f"{file} is neither an event log nor a table of {', '.join(table.name for table in TABLES)}: "
+        "use `lora-watch import` with a format for request logs, then `check --data`"
+    )
+
+
+def _columns(file: Path) -> set[str]:
+    try:
+        if file.suffix == ".parquet":
+            return set(pl.read_parquet_schema(file))
+        with file.open(encoding="utf-8") as lines:
+            first = lines.readline()
+    except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
+        raise LoraWatchError(f"cannot read {file}: {error}") from error
+    with suppress(json.JSONDecodeError, RecursionError):
+        record = json.loads(first)
+        if isinstance(record, dict):
+            return set(record)
+    return {name.strip().strip('"') for name in first.split(",")}
+
+
+def _tell(gathered: Gathered, problem: str) -> None:
+    if problem not in gathered.problems:
+        gathered.problems.append(problem)
+
+
+def ends(store: Store, at: int | None, now: int) -> int:
+    """Where the window ends, µs UTC: where told, else where the data end, but not later than now."""
+    from lora_watch.explore.queries import newest
+
+    end = at if at is not None else newest(store, now + SECOND)
+    if end is None:
+        raise LoraWatchError("there is no data to look at: nothing could be read, or nothing is there")
+    return end

@@ -1,0 +1,147 @@
+"""What is known of one pool in one window: what every rule about a pool reads."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from lora_watch.derive.hysteresis import Limits, State
+from lora_watch.derive.timeline import high_spans
+from lora_watch.model import HOUR, MINUTE, Provenance, Window, worst
+from lora_watch.recommend.levers import NOTHING, Levers
+
+RECENT = 10 * MINUTE
+"""What "now" means where a rate needs some time to be one."""
+MISSES = Limits(enter=0.15, leave=0.105, for_=3 * MINUTE, keep=10 * MINUTE)
+"""Swaps per request, hence misses that filling free slots does not explain. Below, a cache of adapters works: 0.07 was a healthy cluster's, 0.26 a thrashing one's."""
+REPLAYED = HOUR
+"""Levers are replayed over so much at most."""
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    """
+    One pool of one role.
+
+    ``pods``: its rows of an overview; ``timeline``: its rows of :func:`lora_watch.derive.timeline.timeline`, a minute each, over
+    the window; ``adapters``: one row for each that was asked for in the window, with ``adapter``, ``requests`` (in the last ten
+    minutes), ``first_seen`` (µs UTC) and ``announced``; ``learning``: the pool is too young to call anything new; ``warning``:
+    its row of the early warning, None where nothing was asked for; ``alarms``: by signal, whether it is one and since when.
+    ``replay`` tells what levers would have changed in a part of the window.
+    """
+
+    window: Window
+    cluster: str
+    pool: str
+    role: str
+    pods: pl.DataFrame
+    timeline: pl.DataFrame
+    adapters: pl.DataFrame
+    learning: bool
+    warning: Mapping[str, Any] | None = None
+    alarms: Mapping[str, State] = field(default_factory=dict)
+    replay: Callable[[Window], Levers] = lambda _: NOTHING
+    _cache: dict[Window, Levers] = field(default_factory=dict)
+
+    @property
+    def onset(self) -> int | None:
+        """Since when swaps per request are above ``MISSES`` (µs UTC), None where they are not now."""
+        spans = self.high("swaps_per_request", MISSES)
+        return spans[-1][0] if spans and spans[-1][1] is None else None
+
+    @property
+    def levers(self) -> Levers:
+        """What levers would have changed since the onset, or in the last ten minutes; ``REPLAYED`` at most. Replayed once."""
+        since = max(self.onset or self.window.end, self.window.end - REPLAYED)
+        part = Window(min(since, self.window.end - RECENT), self.window.end)
+        if part not in self._cache:
+            self._cache[part] = self.replay(part)
+        return self._cache[part]
+
+    def effect(self, lever: str, amount: int) -> float | None:
+        """The share of the loads that a lever would have removed, None where it was not replayed."""
+        return next((one.effect for one in self.levers.levers if (one.lever, one.amount) == (lever, amount)), None)
+
+    def warned(self, name: str) -> float | None:
+        """A number of the early warning, None where it is not known."""
+        value = (self.warning or {}).get(name)
+        return None if value is None else float(value)
+
+    def alarm(self, signal: str) -> int | None:
+        """Since when a signal is an alarm (µs UTC), None where it is none."""
+        state = self.alarms.get(signal)
+        return state.since if state is not None and state.on else None
+
+    @property
+    def provenance(self) -> str:
+        """The worst of what its timeline and its warning come from."""
+        known = {*self.timeline["provenance"].drop_nulls().unique(), *filter(None, [(self.warning or {}).get("provenance")])}
+        return worst(known) or str(Provenance.INFERRED)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The pods' names, sorted."""
+        return tuple(self.pods["pod"].sort())
+
+    @property
+    def slots(self) -> int | None:
+        """Slots of all pods, None where they are known of none."""
+        known = self.pods["slots"].drop_nulls()
+        return int(known.sum()) if len(known) else None
+
+    @property
+    def slots_per_pod(self) -> int | None:
+        """Slots of the pod that has fewest."""
+        known = self.pods["slots"].drop_nulls()
+        return int(known.min()) if len(known) else None  # type: ignore[arg-type]  # a column of integers
+
+    @property
+    def active(self) -> int:
+        """Adapters that were asked for in the window."""
+        return self.adapters.height
+
+    def newcomers(self, since: int) -> tuple[tuple[str, ...], float]:
+        """
+        Adapters first seen at ``since`` (µs UTC) or later, those with most requests first, and their share of the requests of the
+        last ten minutes. None while the pool is being learned.
+        """
+        if self.learning:
+            return (), 0.0
+        new = self.adapters.filter(pl.col("first_seen") >= since).sort(["requests", "adapter"], descending=[True, False])
+        whole = int(self.adapters["requests"].sum())
+        return tuple(new["adapter"]), int(new["requests"].sum()) / whole if whole else 0.0
+
+    def recent(self, column: str) -> float | None:
+        """Sum of a timeline's column over the last ten minutes; None where nothing was seen in them."""
+        rows = self.timeline.filter(pl.col("at") >= self.window.end - RECENT)
+        return float(rows[column].sum()) if rows.height else None
+
+    @property
+    def loads_per_request(self) -> float | None:
+        """Loads ÷ requests of the last ten minutes; None below ten requests."""
+        requests, loads = self.recent("requests"), self.recent("loads")
+        return loads / requests if requests is not None and loads is not None and requests >= 10 else None
+
+    @property
+    def stall_share(self) -> float | None:
+        """Share of pod time that stood still for loads in the last ten minutes."""
+        stall = self.recent("stall_seconds")
+        return None if stall is None or self.pods.is_empty() else stall / self.pods.height / (RECENT / 1e6)
+
+    @property
+    def swaps_per_second(self) -> float | None:
+        """Swaps per second and pod in the last ten minutes."""
+        swaps = self.recent("swaps")
+        return None if swaps is None or self.pods.is_empty() else swaps / self.pods.height / (RECENT / 1e6)
+
+    def before(self, moment: int, part: str, whole: str) -> float | None:
+        """``part`` ÷ ``whole`` over the timeline before a moment; None below ten of ``whole`` or ten minutes."""
+        rows = self.timeline.filter(pl.col("at") < moment)
+        if rows.height < 10 or rows[whole].sum() < 10:
+            return None
+        return float(rows[part].sum()) / float(rows[whole].sum())
+
+    def high(self, column: str, limits: Limits) -> list[tuple[int, int | None]]:
+        """When a column of the timeline was high: (since, until), the last one open where it still is."""
+        return high_spans(self.timeline, column, limits, self.window.end)

@@ -1,0 +1,90 @@
+"""Adapters that nobody had asked for before: the cause, seen in the first minute, before anything hurts."""
+
+from collections.abc import Iterator
+
+from lora_watch.derive.warning import LIMITS
+from lora_watch.diagnose.facts import PoolFacts
+from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Possible, Remedy, Severity, ranked
+from lora_watch.diagnose.words import count, listed, pattern, percent
+from lora_watch.model import HOUR
+
+LEAST_SHARE = LIMITS["newmass"].enter
+"""Of the requests: fewer are somebody trying something."""
+WORSE = 1.5
+"""New adapters that raise the misses by this factor, above ``LEAST_MISSES``, are a warning; else there is room for them."""
+LEAST_MISSES = 0.10
+
+
+def new_adapters(facts: PoolFacts) -> Iterator[Finding]:
+    """
+    Adapters first seen in the last hour that carry more than 1 % of the requests; announced ones apart.
+
+    A warning where the misses rise, or are predicted to be too many; information where there is room for them, or where they
+    were announced. Nothing while the pool is being learned (on the first day everything is new).
+    """
+    if facts.learning:
+        return
+    fresh = facts.adapters.filter(facts.adapters["first_seen"] >= facts.window.end - HOUR)
+    for announced in (False, True):
+        rows = fresh.filter(fresh["announced"] == announced).sort(["requests", "adapter"], descending=[True, False])
+        whole = int(facts.adapters["requests"].sum())
+        share = int(rows["requests"].sum()) / whole if whole else 0.0
+        if share <= LEAST_SHARE:
+            continue
+        yield _finding(facts, tuple(rows["adapter"]), int(rows["first_seen"].min()), share, announced=announced)  # type: ignore[arg-type]
+
+
+def _finding(facts: PoolFacts, names: tuple[str, ...], since: int, share: float, *, announced: bool) -> Finding:
+    slots, active = facts.slots, facts.active
+    name = pattern(names)
+    who = f"{count(len(names), 'new adapter')} ({f'`{name}`' if name else listed(names)})"
+    before, now = facts.before(since, "loads", "requests"), facts.loads_per_request
+    predicted = facts.warned("predicted_miss_ratio")
+    hurts = _hurts(before, now, predicted)
+    severity = Severity.WARN if hurts and not announced else Severity.INFORMATION
+    room = "" if slots is None else f"; {active} adapters are now in use on {count(slots, 'slot')}"
+    misses = f"; misses {percent(before)} → {percent(now)}" if before is not None and now is not None else ""
+    effect = "the working set grows beyond the slots" if hurts else "there is room for them"
+    return Finding(
+        kind="new-adapters",
+        severity=severity,
+        cluster=facts.cluster,
+        pool=facts.pool,
+        role=facts.role,
+        since=since,
+        summary=f"{who}{' as announced' if announced else ''} carry {percent(share)} of requests{room}{misses}",
+        cause=f"Adapters that nobody had asked for before are asked for since then; {effect}.",
+        confidence=Confidence.HIGH,
+        weight=share,
+        evidence=tuple(_evidence(facts, share, len(names), predicted)),
+        remedies=_remedies(name or listed(names)) if severity is Severity.WARN else (),
+        avoid=("Scaling out on GPU utilisation: what grows is the number of adapters, not the traffic.",) if hurts else (),
+        pods=facts.names,
+        adapters=names,
+        scope="announced" if announced else "",
+    )
+
+
+def _hurts(before: float | None, now: float | None, predicted: float | None) -> bool:
+    risen = now is not None and now >= LEAST_MISSES and (before is None or now >= WORSE * before)
+    coming = predicted is not None and predicted > LIMITS["predicted_miss_ratio"].enter
+    return risen or (coming and (now is None or now >= LEAST_MISSES))
+
+
+def _evidence(facts: PoolFacts, share: float, new: int, predicted: float | None) -> Iterator[Evidence]:
+    known = facts.provenance
+    text = f"{percent(share)} of the requests of the last 10 min went to adapters first seen in the last hour"
+    yield Evidence(text, "newmass", share, "ratio", known)
+    yield Evidence(f"{count(new, 'adapter')} first seen in the last hour", "new_adapters", float(new), "", known)
+    if predicted is not None:
+        method = str((facts.warning or {}).get("method") or "")
+        yield Evidence(f"predicted miss ratio {predicted:.2f}", "predicted_miss_ratio", predicted, "ratio", known, method)
+
+
+def _remedies(who: str) -> tuple[Remedy, ...]:
+    return ranked(
+        [
+            Remedy("experiment", f"ask who started {who}; pause it, or send it less traffic", Possible.NOW),
+            Remedy("configuration", "announce it with `lora-watch expect`, if it is meant to be", Possible.NOW, of="warnings"),
+        ]
+    )

@@ -1,0 +1,127 @@
+"""The harm: the pool will, or does, get more work than it can do."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from lora_watch.derive.saturation import Bottleneck
+from lora_watch.derive.warning import LIMITS
+from lora_watch.diagnose.facts import PoolFacts
+from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Possible, Remedy, Severity, ranked
+from lora_watch.diagnose.thrash import HARM_SHARE
+from lora_watch.diagnose.words import count, percent
+from lora_watch.model import SECOND
+
+WORDS = {
+    Bottleneck.SLOTS: "slots: adapters with a request in flight cannot leave theirs, so others wait",
+    Bottleneck.SEATS: "seats in the batch (max_num_seqs)",
+    Bottleneck.LOADS: "time: pods do little else than load adapters",
+    Bottleneck.CAPACITY: "what the pods have ever managed",
+}
+
+
+def saturation(facts: PoolFacts) -> Iterator[Finding]:
+    """
+    ``rho_peak`` is an alarm: at the peak of the next hours one of four resources runs out. Harm, since a queue without end
+    follows. Not where that is the hard cliff, which has a finding of its own.
+    """
+    since, rho = facts.alarm("rho_peak"), facts.warned("rho_peak")
+    told = facts.warning or {}
+    if since is None or rho is None or (told.get("bottleneck") == Bottleneck.SLOTS and any(hard_cliff(facts))):
+        return
+    word = Bottleneck(told["bottleneck"]) if told.get("bottleneck") else None
+    when = f" at the peak ({_clock(told['peak_at'])})" if told.get("peak_at") else " at the coming peak"
+    now = facts.warned("rho_now")
+    peak = facts.warned("peak_rps")
+    known = facts.provenance
+    evidence = [Evidence(f"rho {rho:.2f}{when}; trouble from {LIMITS['rho_peak'].enter}", "rho_peak", rho, "ratio", known)]
+    if now is not None:
+        evidence.append(Evidence(f"rho now {now:.2f}", "rho_now", now, "ratio", known))
+    if peak is not None:
+        method = str(told.get("peak_method") or "")
+        evidence.append(Evidence(f"{peak:.3g} requests per second expected then", "peak_rps", peak, "per second", known, method))
+    if (share := facts.stall_share) is not None:
+        evidence.append(Evidence(f"{percent(share)} of pod time goes into loads now", "stall_share", share, "ratio", known))
+    yield Finding(
+        kind="saturation",
+        severity=Severity.HARM,
+        cluster=facts.cluster,
+        pool=facts.pool,
+        role=facts.role,
+        since=since,
+        summary=f"The pool {'is saturated' if now is not None and now >= 1 else 'saturates' + when}: rho {rho:.2f}",
+        cause=f"First to run out: {WORDS[word] if word else 'unknown'}.",
+        confidence=Confidence.HIGH if told.get("peak_method") not in (None, "current") else Confidence.MEDIUM,
+        weight=rho,
+        evidence=tuple(evidence),
+        remedies=_remedies(facts, word),
+        avoid=("Waiting for the P95: it bends when the queue is already there.",),
+        pods=facts.names,
+    )
+
+
+def hard_cliff(facts: PoolFacts) -> Iterator[Finding]:
+    """
+    More adapters have a request in flight than a pod has slots: none of them can be evicted, so requests for others wait, without
+    end if it stays so, though there are hardly any swaps. Where pods spend much of their time in loads, these make requests
+    long, and that is what to say.
+    """
+    since, full, stalled = facts.alarm("hard_cliff"), facts.warned("hard_cliff"), facts.stall_share
+    if since is None or full is None or (stalled is not None and stalled >= HARM_SHARE):
+        return
+    pod = (facts.warning or {}).get("fullest_pod")
+    row = facts.pods.filter(facts.pods["pod"] == pod)
+    slots = row["slots"].item() if row.height == 1 else facts.slots_per_pod
+    waiting = row["swap_queue_mean"].item() if row.height == 1 and "swap_queue_mean" in row.columns else None
+    known = facts.provenance
+    evidence = [
+        Evidence(f"adapters in flight ÷ slots on {pod}: {full:.2f}", "hard_cliff", full, "ratio", known),
+    ]
+    if waiting is not None:
+        evidence.append(Evidence(f"{waiting:.3g} requests wait for a slot there", "swap_queue_mean", waiting, "", known))
+    yield Finding(
+        kind="hard-cliff",
+        severity=Severity.HARM,
+        cluster=facts.cluster,
+        pool=facts.pool,
+        role=facts.role,
+        since=since,
+        summary=f"Requests wait for slots: on {pod} about {full * (slots or 0):.1f} adapters have a request in flight at any "
+        f"time, for {count(slots or 0, 'slot')}",
+        cause="Distinct adapters within a generation exceed the slots: an adapter in use cannot be evicted, so requests for "
+        "others wait until a generation ends.",
+        confidence=Confidence.HIGH,
+        weight=full,
+        evidence=tuple(evidence),
+        remedies=_remedies(facts, Bottleneck.SLOTS),
+        avoid=("Faster loads, or a larger CPU cache: what is missing is a slot, not a load.",),
+        pods=facts.names if pod is None else (str(pod),),
+    )
+
+
+def _remedies(facts: PoolFacts, word: Bottleneck | None) -> tuple[Remedy, ...]:
+    each = facts.slots_per_pod
+    more = f" (--max-loras {each} → {each + 1})" if each else ""
+    remedies = [Remedy("pods", "add pods: each brings slots, seats and time", of="load")]
+    if word in (Bottleneck.SLOTS, Bottleneck.LOADS):
+        slots = next((one for one in facts.levers.levers if (one.lever, one.amount) == ("slots", 1)), None)
+        remedies.insert(
+            0,
+            Remedy(
+                "slots",
+                f"one more slot per pod{more}",
+                effect=slots.effect if slots and word is Bottleneck.LOADS else None,
+                low=slots.low if slots and word is Bottleneck.LOADS else None,
+                high=slots.high if slots and word is Bottleneck.LOADS else None,
+                method=slots.method if slots and word is Bottleneck.LOADS else "",
+            ),
+        )
+        remedies.append(Remedy("routing", "route by adapter, so that a pod is asked for fewer of them"))
+    if word is Bottleneck.SEATS:
+        remedies.insert(0, Remedy("configuration", "raise --max-num-seqs, if the KV cache has room for it", of="waits"))
+    if facts.alarm("newmass") is not None:
+        remedies.append(Remedy("experiment", "pause the new adapters", Possible.NOW))
+    return ranked(remedies)
+
+
+def _clock(at: int) -> str:
+    return datetime.fromtimestamp(at / SECOND, UTC).strftime("%H:%M UTC")

@@ -1,0 +1,65 @@
+"""Loads that take far longer than usual; their number is as it was."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
+from lora_watch.diagnose.heads import flagged, head, said, together
+from lora_watch.diagnose.words import count, span
+from lora_watch.model import Window
+
+_PHASES = {
+    "disk": (
+        "slow loads from disk",
+        "Reading adapters into CPU memory is slow: look at the disk, the network file system or the download behind it.",
+        Remedy("disk", "keep adapters on a local disk, or repair the storage", of="load time"),
+    ),
+    "copy": (
+        "slow copies to the GPU",
+        "Copying adapters from CPU memory into their slots is slow: pageable instead of pinned memory, or a busy PCIe link.",
+        Remedy(
+            "engine", "see that CPU-cached adapters lie in pinned memory, and that nothing else fills the link", of="load time"
+        ),
+    ),
+}
+
+
+def slow_load(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
+    """One finding for each pool and phase with slow loads, from :func:`lora_watch.derive.slow_loads.slow_loads`."""
+    for group in together(flagged(found), ["phase"]):
+        worst = max(group, key=lambda row: row["slow_seconds"])
+        name, cause, remedy = _PHASES[worst["phase"]]
+        usual = worst["usual_p50_seconds"]
+        against = f" against {span(usual)} as usual" if usual is not None else f", {span(worst['allowed_seconds'])} is allowed"
+        yield Finding(
+            kind="slow-load",
+            severity=Severity.WARN,
+            summary=f"Slow load: {name}, {span(worst['p50_seconds'])} (median){against}",
+            cause=f"{cause} There are no more loads than before: it is each load that is slow.",
+            confidence=Confidence.HIGH if usual is not None else Confidence.MEDIUM,
+            weight=float(worst["slow_seconds"]),
+            evidence=(
+                said(
+                    group,
+                    "p50_seconds",
+                    worst["p50_seconds"],
+                    f"{worst['slow_loads']} of {count(worst['loads'], 'load')} are slow",
+                ),
+                said(group, "p95_seconds", worst["p95_seconds"], f"p95 {span(worst['p95_seconds'])}", "seconds"),
+                said(
+                    group, "slow_seconds", worst["slow_seconds"], f"{span(worst['slow_seconds'])} spent on slow ones", "seconds"
+                ),
+            ),
+            remedies=(
+                remedy,
+                *(
+                    [Remedy("cpu-cache", "raise --max-cpu-loras, so that fewer loads read the disk", of="reads from disk")]
+                    if worst["phase"] == "disk"
+                    else []
+                ),
+            ),
+            avoid=("More slots for it: the loads are slow, not too many.",),
+            scope=worst["phase"],
+            **head(group, window),
+        )

@@ -1,0 +1,169 @@
+"""More adapters in use than slots: loads eat serving time."""
+
+from collections.abc import Iterator
+
+from lora_watch.diagnose.facts import PoolFacts
+from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Possible, Remedy, Severity, ranked
+from lora_watch.diagnose.words import count, listed, pattern, percent
+from lora_watch.model import MINUTE
+
+HARM_SHARE = 0.10
+"""Of pod time that stands still for loads, above which users feel it: the P95 of requests is then a request that met a load."""
+NEAR_ONSET = 20 * MINUTE
+"""Adapters first seen so long before a rise of the misses, or later, are taken for its cause."""
+NEW_SHARE = 0.05
+"""Of the requests, that new adapters must carry to be one."""
+SMALL = 0.10
+"""A lever that removes less than this share is no answer by itself."""
+
+ENOUGH = 0.99
+"""What removes this share needs no more of the same."""
+
+
+def thrash(facts: PoolFacts) -> Iterator[Finding]:
+    """
+    Swaps per request above ``MISSES``, with hysteresis, over the timeline; nothing where that is over.
+
+    A warning, and harm where pods stand still for loads ``HARM_SHARE`` of the time or more. Where nothing says how long loads
+    take it is a warning, and says so.
+    """
+    slots, each = facts.slots, facts.slots_per_pod
+    since = facts.onset
+    if slots is None or each is None or since is None:
+        return
+    now, stalled = facts.loads_per_request, facts.stall_share
+    if now is None:
+        return
+    before = facts.before(since, "loads", "requests")
+    new, share = facts.newcomers(since - NEAR_ONSET)
+    grown = share >= NEW_SHARE
+    known = facts.provenance
+    summary, cause, confidence = _cause(facts, new if grown else (), share, before, now)
+    yield Finding(
+        kind="thrash",
+        severity=_severity(stalled),
+        cluster=facts.cluster,
+        pool=facts.pool,
+        role=facts.role,
+        since=since,
+        summary=summary,
+        cause=cause,
+        confidence=confidence,
+        weight=stalled if stalled else now,
+        evidence=tuple(_evidence(facts, before, now, stalled, known)),
+        remedies=_remedies(facts, new if grown else ()),
+        avoid=tuple(_avoid(facts)),
+        pods=facts.names,
+        adapters=new if grown else (),
+        unknown=() if stalled is not None else ("How long loads take: the log has no durations, so their cost is unknown.",),
+    )
+
+
+def _severity(stalled: float | None) -> Severity:
+    return Severity.HARM if stalled is not None and stalled >= HARM_SHARE else Severity.WARN
+
+
+def _cause(facts: PoolFacts, new: tuple[str, ...], share: float, before: float | None, now: float) -> tuple[str, str, Confidence]:
+    slots, each, active = facts.slots or 0, facts.slots_per_pod or 0, facts.active
+    rise = f"misses {percent(before)} → {percent(now)}" if before is not None else f"{percent(now)} of requests miss"
+    if new:
+        name = pattern(new)
+        who = f"{count(len(new), 'new adapter')}{f' (`{name}`)' if name else f' ({listed(new)})'}"
+        return (
+            f"Thrash: {who} carry {percent(share)} of requests; {active} adapters now compete for {slots} slots; {rise}",
+            f"{who} came with the rise: the adapters in use no longer fit the slots, and each load evicts one wanted soon.",
+            Confidence.HIGH,
+        )
+    one = facts.effect("slots", 1)
+    if one is not None and one >= 0.99:
+        return (
+            f"One slot short: {active} adapters are used in turn on {count(slots, 'slot')}; {rise}",
+            f"{active} adapters share {count(each, 'slot')} per pod, one too few: LRU evicts just the one that is wanted next.",
+            Confidence.HIGH,
+        )
+    routing = facts.effect("routing", 0)
+    if routing is not None and routing >= 0.5 and active <= slots:
+        return (
+            f"Thrash by routing: {active} adapters would fit {slots} slots, but each pod of {each} is asked for all; {rise}",
+            "Requests go to pods that don't hold their adapter, so each pod has to swap what another one holds.",
+            Confidence.HIGH,
+        )
+    return (
+        f"Thrash: {active} adapters are in use on {slots} slots ({each} per pod); {rise}",
+        f"The working set is above the slots of each pod: within a stay more are wanted than {count(each, 'slot')} can hold.",
+        Confidence.HIGH if active > each else Confidence.LOW,
+    )
+
+
+def _evidence(facts: PoolFacts, before: float | None, now: float, stalled: float | None, known: str) -> Iterator[Evidence]:
+    was = f" (before: {percent(before)})" if before is not None else ""
+    yield Evidence(f"{percent(now)} of requests needed a load in the last 10 min{was}", "loads_per_request", now, "ratio", known)
+    slots = facts.slots or 0
+    yield Evidence(
+        f"{facts.active} adapters were asked for in the window; the pool has {count(slots, 'slot')}",
+        "active_per_slot_ratio",
+        facts.active / slots if slots else None,
+        "ratio",
+        known,
+    )
+    if (swaps := facts.swaps_per_second) is not None:
+        yield Evidence(f"{swaps:.3g} swaps per second and pod", "swaps_per_second", swaps, "per second", known)
+    if stalled is not None:
+        yield Evidence(f"pods stood still for loads {percent(stalled)} of the time", "stall_share", stalled, "ratio", known)
+    if (value := facts.warned("predicted_miss_ratio")) is not None:
+        text = f"predicted miss ratio at these slots: {value:.2f}"
+        yield Evidence(text, "predicted_miss_ratio", value, "ratio", known, str((facts.warning or {}).get("method") or ""))
+
+
+def _remedies(facts: PoolFacts, new: tuple[str, ...]) -> tuple[Remedy, ...]:
+    remedies = [
+        Remedy(
+            one.lever,
+            _text(one.lever, one.amount, one.what, facts),
+            _possible(one.lever),
+            one.effect,
+            one.low,
+            one.high,
+            of="swaps",
+            method=one.method,
+            why=_why(one.lever),
+        )
+        for one in facts.levers.levers
+        if one.lever != "slots" or (facts.effect("slots", one.amount // 2) or 0.0) < ENOUGH
+    ]
+    if new:
+        name = pattern(new)
+        what = f"pause or cap the new adapters ({name or listed(new)}), or announce them with `lora-watch expect`"
+        remedies.append(Remedy("experiment", what, Possible.NOW, why="they came with the rise"))
+    return ranked(remedies)
+
+
+def _text(lever: str, amount: int, what: str, facts: PoolFacts) -> str:
+    each = facts.slots_per_pod
+    if lever == "slots" and each is not None:
+        return f"+{count(amount, 'slot')} per pod (--max-loras {each} → {each + amount})"
+    return what
+
+
+def _possible(lever: str) -> Possible:
+    return Possible.NOT_HERE if lever == "pins" else Possible.RESTART
+
+
+def _why(lever: str) -> str:
+    if lever == "pins":
+        return "vLLM takes no pin over HTTP, and pods of a Deployment share one spec: no pod can be told apart"
+    if lever == "slots":
+        return "a slot costs GPU memory that the KV cache has now"
+    return ""
+
+
+def _avoid(facts: PoolFacts) -> Iterator[str]:
+    pods = facts.effect("pods", 1)
+    if pods is not None and pods < SMALL:
+        yield f"Adding replicas alone: one more pod changes {percent(pods)} of the swaps."
+    elif pods is None:
+        yield "Adding replicas alone: behind a router that spreads adapters each new pod swaps like the others."
+    pins = [one.effect for one in facts.levers.levers if one.lever == "pins"]
+    if pins and max(pins) < (facts.effect("slots", 1) or 0):
+        yield "Pinning instead of a slot: it takes slots from all other adapters."
+    yield "Reading GPU utilisation as load: a GPU that swaps reads busy."

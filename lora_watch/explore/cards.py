@@ -1,0 +1,185 @@
+"""How a diagnosis is shown: cards for people, Markdown for a ticket, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table as Grid
+from rich.text import Text
+
+from lora_watch.diagnose.diagnosis import Diagnosis, Margin, PoolState, State
+from lora_watch.diagnose.finding import Finding, Possible, Remedy, Severity, as_dict
+from lora_watch.diagnose.words import percent, span
+from lora_watch.model import SECOND
+
+STYLES = {Severity.HARM: "bold red", Severity.WARN: "yellow", Severity.INFORMATION: "cyan"}
+STATE_STYLES = {State.HEALTHY: "green", State.WATCH: "yellow", State.HARM: "bold red", State.UNKNOWN: "magenta"}
+WIDTH = 130
+_SPECIAL = frozenset("\\`*_{}[]<>()#+-.!|~&")
+
+
+def show(told: Diagnosis, console: Console | None = None) -> None:
+    """Print the state of each pool, a card for each finding, and what can't be known."""
+    console = console or Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    console.print(f"{moment(told.window.start)} … {moment(told.window.end)} ({span(told.window.seconds)})", highlight=False)
+    for pool in told.pools:
+        console.print(_pool(pool))
+    for finding in told.findings:
+        console.print(_card(finding))
+    if not told.findings and told.pools:
+        console.print("Nothing was found.", highlight=False)
+    if told.gaps:
+        console.print("\nWhat can't be told, and what would tell it", style="bold")
+        for gap in told.gaps:
+            where = f" ({_plain(_several(gap.pods))})" if gap.pods else ""
+            console.print(Text(f"  {_plain(gap.what)}{where}: {_plain(gap.why)} → {_plain(gap.how)}"), highlight=False)
+
+
+def as_json(told: Diagnosis) -> str:
+    """One JSON object in ASCII: window, worst severity, pools with margins, findings, gaps; unknown is null."""
+    return json.dumps(
+        {
+            "window": {"start": moment(told.window.start), "end": moment(told.window.end), "seconds": told.window.seconds},
+            "worst": told.worst,
+            "pools": [_as_dict(pool) for pool in told.pools],
+            "findings": [
+                {**as_dict(one), "since": moment(one.since), "until": _moment_or_none(one.until)} for one in told.findings
+            ],
+            "gaps": [_as_dict(gap) for gap in told.gaps],
+        },
+        allow_nan=False,
+    )
+
+
+def as_markdown(told: Diagnosis) -> str:
+    """The same as Markdown; names can neither format nor link anything."""
+    return "\n".join(_markdown(told)) + "\n"
+
+
+def moment(at: int) -> str:
+    """µs UTC as ``2026-03-05T10:15:00Z``."""
+    return datetime.fromtimestamp(at / SECOND, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def effect(remedy: Remedy) -> str:
+    """The predicted effect of a remedy in words, empty where nothing predicts it."""
+    if remedy.effect is None:
+        return ""
+    verb = "removes" if remedy.effect >= 0 else "adds"
+    interval = ""
+    if remedy.low is not None and remedy.high is not None and remedy.high - remedy.low > 0.005:
+        ends = sorted((abs(remedy.low), abs(remedy.high))) if remedy.low * remedy.high > 0 else (remedy.low, remedy.high)
+        interval = f" (95 % interval {100 * ends[0]:.0f} … {100 * ends[1]:.0f})"
+    return f"{verb} {percent(abs(remedy.effect))} of the {remedy.of}{interval}"
+
+
+def markdown_text(text: str) -> str:
+    """Any text as inert Markdown: on one line, with every character that means something escaped."""
+    return "".join(f"\\{char}" if char in _SPECIAL else char for char in _plain(text))
+
+
+def _pool(pool: PoolState) -> Group:
+    name = "/".join(filter(None, (pool.cluster, pool.pool, pool.role))) or "pool"
+    head = Text.assemble(
+        (f"\n{_plain(name)}: ", "bold"), (pool.state.upper(), STATE_STYLES[pool.state]), f"  {_plain(pool.sentence)}"
+    )
+    grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 2))
+    for margin in pool.margins:
+        grid.add_row(escape(_plain(margin.text)), _limit(margin), escape(margin.provenance or ""), escape(margin.method))
+    return Group(head, grid)
+
+
+def _limit(margin: Margin) -> str:
+    if margin.value is None:
+        return escape(_plain(margin.why))
+    return "" if margin.limit is None else f"trouble from {margin.limit:.3g}{' ' + margin.unit if margin.unit else ''}"
+
+
+def _card(finding: Finding) -> Panel:
+    lines: list[Text] = [Text(_plain(finding.summary), style="bold")]
+    lines.append(Text.assemble(("why     ", "dim"), _plain(finding.cause), (f"  [{finding.confidence} confidence]", "dim")))
+    for evidence in finding.evidence:
+        known = ", ".join(filter(None, (evidence.provenance, evidence.method)))
+        lines.append(Text.assemble(("seen    ", "dim"), _plain(evidence.text), (f"  [{known}]" if known else "", "dim")))
+    for remedy in finding.remedies:
+        parts = (
+            effect(remedy),
+            f"possible: {remedy.possible}" if remedy.possible is not Possible.NOW else "",
+            remedy.why,
+            remedy.method,
+        )
+        told = "; ".join(_plain(part) for part in parts if part)
+        lines.append(Text.assemble(("do      ", "dim"), _plain(remedy.text), f": {told}" if told else ""))
+    lines += [Text.assemble(("avoid   ", "dim"), _plain(one)) for one in finding.avoid]
+    lines += [Text.assemble(("unknown ", "dim"), _plain(one)) for one in finding.unknown]
+    title = f"{finding.severity.upper()} · {finding.kind} · {_since(finding)}"
+    return Panel(
+        Group(*lines),
+        title=Text(title, style=STYLES[finding.severity]),
+        title_align="left",
+        border_style=STYLES[finding.severity],
+    )
+
+
+def _since(finding: Finding) -> str:
+    return f"since {moment(finding.since)}" if finding.until is None else f"{moment(finding.since)} … {moment(finding.until)}"
+
+
+def _markdown(told: Diagnosis) -> Iterator[str]:
+    yield f"# Check {moment(told.window.start)} … {moment(told.window.end)}"
+    for pool in told.pools:
+        name = "/".join(filter(None, (pool.cluster, pool.pool, pool.role)))
+        yield f"\n## {markdown_text(name)}: {pool.state}\n\n{markdown_text(pool.sentence)}\n"
+        for margin in pool.margins:
+            yield f"- {markdown_text(margin.text)}" + (f" · {_limit_text(margin)}" if _limit_text(margin) else "")
+    for finding in told.findings:
+        yield f"\n## {finding.severity.upper()}: {markdown_text(finding.summary)}\n"
+        yield f"{_since(finding)} · {finding.kind} · confidence {finding.confidence} · {finding.provenance}\n"
+        yield f"**Cause.** {markdown_text(finding.cause)}\n"
+        for evidence in finding.evidence:
+            known = ", ".join(filter(None, (evidence.provenance, evidence.method)))
+            yield f"- {markdown_text(evidence.text)}" + (f" ({markdown_text(known)})" if known else "")
+        if finding.remedies:
+            yield "\n**What to do**\n"
+        for number, remedy in enumerate(finding.remedies, 1):
+            parts = [effect(remedy), f"possible: {remedy.possible}", remedy.why, remedy.method]
+            yield f"{number}. {markdown_text(remedy.text)}: {markdown_text('; '.join(filter(None, parts)))}"
+        if finding.avoid:
+            yield "\n**What not to do**\n"
+        for one in finding.avoid:
+            yield f"- {markdown_text(one)}"
+    if told.gaps:
+        yield "\n## What can't be told\n"
+    for gap in told.gaps:
+        yield f"- {markdown_text(gap.what)}: {markdown_text(gap.why)} → {markdown_text(gap.how)}"
+
+
+def _limit_text(margin: Margin) -> str:
+    return (
+        markdown_text(margin.why) if margin.value is None else "" if margin.limit is None else f"trouble from {margin.limit:.3g}"
+    )
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    told = {name: getattr(value, name) for name in value.__dataclass_fields__}
+    if "margins" in told:
+        told["margins"] = [_as_dict(one) for one in told["margins"]]
+    return told
+
+
+def _moment_or_none(at: int | None) -> str | None:
+    return None if at is None else moment(at)
+
+
+def _several(names: tuple[str, ...]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def _plain(text: str) -> str:
+    """The text on one line, with nothing for a terminal to obey."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text)
