@@ -27,17 +27,19 @@ from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, TABLES
 from lora_watch.service import Service, set_up_logging, wall_clock
 from lora_watch.simulate.feed import Feed
 from lora_watch.simulate.live import Clock, Cluster
+from lora_watch.simulate.meters import MODEL
 from lora_watch.simulate.plan import plan
 from lora_watch.simulate.scenario import Scenario, load
+from lora_watch.simulate.write import give_memory_back
 from lora_watch.sources.configured import sources_of
 from lora_watch.store.tables import Store
 
 SEED = 1
-COLLECT_SECONDS = 1.0
+COLLECT_SECONDS = 1.5
 """Between two looks, of real time."""
 STEP_SECONDS = 0.5
 """The cluster is told so much real time at once."""
-SETTLE_SECONDS = 2.5
+SETTLE_SECONDS = 3.5
 """Of real time: what happened so long ago has been told, looked for and read."""
 LINE_SECONDS = 5.0
 """Between two lines on the screen, of real time."""
@@ -64,6 +66,7 @@ def run(data: Path | None, *, scenario: str, speed: float, days: int, stay: bool
     live = plan(chosen, moment, SEED)
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False, soft_wrap=True)
     with ExitStack() as stack, _ending_in_order():
+        give_memory_back()
         folder = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lora-watch-demo-")))
         if data and any((data / table.name).exists() for table in TABLES):
             raise StoreError(f"{data} holds tables already: name another folder, what is simulated joins no other data")
@@ -82,6 +85,7 @@ def run(data: Path | None, *, scenario: str, speed: float, days: int, stay: bool
         cluster.serve(clock)
         for one in cluster.pods:
             console.print(f"pod       {one.pod.pod}   engine {one.metrics_url}   agent {one.agent_url}")
+        console.print(f"router    {cluster.router_url}")
         console.print(f"gpus      {cluster.gpus_url}")
         settings = _settings(cluster, live.scenario, folder, settle, speed, live.start - live.scenario.begin)
         set_up_logging(settings.log)
@@ -97,7 +101,7 @@ def run(data: Path | None, *, scenario: str, speed: float, days: int, stay: bool
 
 def _settings(cluster: Cluster, scenario: Scenario, folder: Path, settle: int, speed: float, warm: int) -> Settings:
     """The configuration of the ordinary service: every length in simulated time, but how often it looks and computes."""
-    derive = max(3.0, 60 / speed)
+    derive = max(4.0, 60 / speed)
     return parse(
         json.dumps(
             {
@@ -112,12 +116,14 @@ def _settings(cluster: Cluster, scenario: Scenario, folder: Path, settle: int, s
                     }
                     for one in cluster.pods
                 ],
+                "routers": [{"pod": "router", "metrics": cluster.router_url}],
+                "base_models": [MODEL],
                 "gpus": {"exporters": [{"pod": "gpus", "metrics": cluster.gpus_url}]},
                 "collect": {"interval": COLLECT_SECONDS, "settle": settle / SECOND},
                 "derive": {"interval": derive, "window": "15m", "lookback": (warm + HOUR) / SECOND},
                 "store": {"folder": str(folder.resolve())},
                 "exporter": {"port": 0},
-                "log": {"level": "warning"},
+                "log": {"level": "error"},
             }
         )
     )

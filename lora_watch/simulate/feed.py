@@ -17,7 +17,7 @@ import polars as pl
 
 from lora_watch.agent.lines import API, WORKER, Header, segment_name
 from lora_watch.agent.log import LogReader
-from lora_watch.model import DAY, HOUR, SECOND, PodId, Window
+from lora_watch.model import DAY, MINUTE, SECOND, PodId, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, Batch, Table
 from lora_watch.simulate.engines import Life, pieces
 from lora_watch.simulate.plan import Plan
@@ -28,6 +28,8 @@ from lora_watch.sources.base import parse_stream
 SEGMENT_BYTES = 2 << 20
 SEGMENTS = 8
 """Of a process so many segments are kept: a minute of a busy pod at sixty times its pace."""
+AT_ONCE = 15 * MINUTE
+"""Of the past so much is told at once."""
 _LEFT_OUT = ("date", "bucket", "cluster", "pool", "role", "pod", "stream", "provenance", "source", "detail")
 
 
@@ -54,7 +56,7 @@ class Told:
 
 class Feed:
     """
-    The simulation of a plan, told once from its begin: by the hour up to ``plan.start``, then ``step`` µs at a time.
+    The simulation of a plan, told once from its begin: in quarters of an hour up to ``plan.start``, then ``step`` µs at a time.
 
     ``step`` is made a multiple of the step records' distance, so that no window cuts one. Memory is that of one window and of
     the requests of one day.
@@ -75,11 +77,11 @@ class Feed:
         """Where the next window ends, µs UTC; ``plan.until`` where there is none any more."""
         plan, begin = self.plan, self.told_until
         if begin < plan.start:
-            return min(begin + HOUR, plan.start)
+            return min(begin + AT_ONCE, plan.start)
         return min((begin // self.step + 1) * self.step, plan.until)
 
     def past(self) -> Iterator[Told]:
-        """All that lies before ``plan.start``, hour by hour."""
+        """All that lies before ``plan.start``, bit by bit."""
         while self.told_until < self.plan.start:
             yield self.tell()
 
@@ -92,7 +94,7 @@ class Feed:
         """The next window."""
         window, lives = next(self._pieces)
         self._rows.go_on(lives)
-        told = Told(window, list(self._rows.parts(window)), lives)
+        told = Told(window, list(self._rows.parts(window, samples=window.end <= self.plan.start)), lives)
         self.told_until = window.end
         return told
 

@@ -22,7 +22,7 @@ from lora_watch.agent.sidecar import Logs, Sidecar
 from lora_watch.agent.state import State
 from lora_watch.model import PodId
 from lora_watch.simulate.feed import SEGMENT_BYTES, SEGMENTS, Feed, PodLogs, Told, records_of
-from lora_watch.simulate.piecewise import EnginePages, GpuPages
+from lora_watch.simulate.piecewise import EnginePages, GpuPages, RouterPages
 from lora_watch.sources.base import parse_stream
 
 TICK_SECONDS = 0.25
@@ -71,14 +71,14 @@ class Cluster:
         self._feed, self._settle = feed, settle
         self._logs = {pod: PodLogs(folder / str(number)) for number, pod in enumerate(pods)}
         self._engines = {(pod.pool, pod.pod): EnginePages(feed.known) for pod in pods}
-        self._gpus = GpuPages(scenario, feed.known)
+        self._gpus, self._router = GpuPages(scenario, feed.known), RouterPages(scenario, feed.known)
         self._before: dict[tuple[PodId, str], State] = {}
         self._positions: list[tuple[int, dict[str, int]]] = []
         self._stack = ExitStack()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.pods: tuple[Served, ...] = ()
-        self.gpus_url = ""
+        self.gpus_url = self.router_url = ""
         self.servers: frozenset[str] = frozenset()
 
     def skip(self, told: Told) -> None:
@@ -120,6 +120,7 @@ class Cluster:
                 page = opening.enter_context(Page(self._paged(self._engines[pod.pool, pod.pod].at, clock)))
                 served.append(Served(pod, sidecar.url, page.url))
             self.pods = tuple(served)
+            self.router_url = opening.enter_context(Page(self._paged(self._router.at, clock))).url
             self.gpus_url = opening.enter_context(Page(self._paged(self._gpus.at, clock))).url
             self._thread = threading.Thread(target=self._run, args=(clock,), name="lora-watch-cluster", daemon=True)
             self._thread.start()
@@ -162,6 +163,7 @@ class Cluster:
         for life in told.lives:
             self._engines[life.pool.name, f"{life.pool.name}-{life.pod}"].go_on(life, told.window)
         self._gpus.go_on(told.lives, told.window)
+        self._router.go_on(told.lives, told.window)
 
     def _paged(self, page: Callable[[int], str], clock: Callable[[], int]) -> Callable[[], str]:
         return lambda: page(clock() - self._settle)
