@@ -127,7 +127,7 @@ def _handed_on(told: Sequence[Life], window: Window, before: int) -> Requests:
     at = np.concatenate([life.finished[places] for life, places in zip(told, left, strict=True)])
     order = np.argsort(at, kind="stable")
     asked = joined([life.asked[life.number[places]] for life, places in zip(told, left, strict=True)])[order]
-    return replace(asked, at=at[order], number=np.arange(before, before + len(at), dtype=np.int32))
+    return replace(asked, at=at[order], number=np.arange(before, before + len(at), dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class _Served:
     """
 
     at: Times
-    number: NDArray[np.int32]
+    number: NDArray[np.int64]
     adapter: NDArray[np.int16]
     prompt: NDArray[np.uint16]
     generated: NDArray[np.uint16]
@@ -195,7 +195,7 @@ class _Engines:
             router = replace(router, scrape=round(pool.scrape_seconds * SECOND))
         fleet = Fleet(pool.slots, pool.cpu_capacity, pool.seats, pins=pins)
         self._stalls = Stalls(fleet, pool.pods, len(known), router, self._costs(), restarts)
-        self._waiting = Requests(*(np.empty(0, dtype=kind) for kind in ("i8", "i4", "u2", "u2", "i4")))
+        self._waiting = Requests(*(np.empty(0, dtype=kind) for kind in ("i8", "i4", "u2", "u2", "i8")))
 
     def through(self, requests: Requests, window: Window) -> list[Life]:
         """Replay the requests of the window, the next one; then one engine after the other."""

@@ -85,7 +85,7 @@ class Told:
     each pod, by how much its clock was behind at the begin (0) and right after each of its restarts so far.
     """
 
-    number: NDArray[np.int32]
+    number: NDArray[np.int64]
     pod: NDArray[np.int16]
     boot: NDArray[np.int16]
     lookup: NDArray[np.int8]
@@ -101,7 +101,7 @@ class Told:
 class _Carried(NamedTuple):
     """Requests that run or wait: their places in the arrays of a span, before it and after it."""
 
-    number: NDArray[np.int32]
+    number: NDArray[np.int64]
     adapter: NDArray[np.int32]
     at: NDArray[np.int64]
     hold: NDArray[np.int64]
@@ -144,7 +144,7 @@ def _run(
     costs: Costs,
     carried: int,
     until: int,
-    number: NDArray[np.int32],
+    number: NDArray[np.int64],
     adapter: NDArray[np.int32],
     at: NDArray[np.int64],
     hold: NDArray[np.int64],
@@ -275,7 +275,7 @@ class Stalls:
         count = len(kept.number)
         codes, times = np.full((7, count + size), -1, dtype=np.int32), np.full((3, count + size), NEVER, dtype=np.int64)
         codes[:, :count], times[:, :count] = kept.codes, kept.times
-        numbers = np.arange(self._came, self._came + size, dtype=np.int32)
+        numbers = np.arange(self._came, self._came + size, dtype=np.int64)
         nothing = np.zeros(size, dtype=np.int32)
         now = _Carried(
             np.concatenate([kept.number, numbers]),
@@ -369,10 +369,10 @@ class Stalls:
 
 def _none() -> _Carried:
     """No request runs or waits."""
-    number, times = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
+    codes, times = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
     pod = np.empty(0, dtype=np.int16)
     return _Carried(
-        number, number, times, times, pod, number, number, np.empty((7, 0), dtype=np.int32), np.empty((3, 0), dtype=np.int64)
+        times, codes, times, times, pod, codes, codes, np.empty((7, 0), dtype=np.int32), np.empty((3, 0), dtype=np.int64)
     )
 
 

@@ -57,7 +57,7 @@ class Requests:
     adapter: NDArray[np.int32]
     prompt: NDArray[np.uint16]
     generated: NDArray[np.uint16]
-    number: NDArray[np.int32]
+    number: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.at)
@@ -164,7 +164,7 @@ def _day(
     traffic = scenario.traffic
     prompt = np.minimum(random.geometric(1 / traffic.prompt_tokens, count), 65_535).astype(np.uint16)
     generated = np.minimum(random.geometric(1 / traffic.generated_tokens, count), 65_535).astype(np.uint16)
-    numbers = np.arange(came, came + kept, dtype=np.int32)
+    numbers = np.arange(came, came + kept, dtype=np.int64)
     requests = Requests(at[:kept], adapter[:kept], prompt[:kept], generated[:kept], numbers)
     return requests, (at[count:].copy(), adapter[count:].copy())
 
