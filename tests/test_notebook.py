@@ -16,6 +16,7 @@ from lora_watch.derive.residency import residency
 from lora_watch.derive.stays import stays
 from lora_watch.diagnose.finding import Confidence, Finding, Severity
 from lora_watch.errors import ConfigError, LoraWatchError
+from lora_watch.explore.around import STRUCTURES
 from lora_watch.explore.notebook import GROUPS, Notebook
 from lora_watch.explore.queries import FIGURES
 from lora_watch.jobs import Diagnoser
@@ -23,13 +24,17 @@ from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, Batch, Table
 from lora_watch.store.tables import Store
 
-END = 100 * SECOND
+START = 1_795_996_800 * SECOND
+"""2026-11-30T00:00:00Z."""
+END = START + 100 * SECOND
+TIMES = ("at", "arrived", "queued", "scheduled", "first_token", "finished")
 PODS = ("pod-0", "pod-1", "pod-2")
 LAST = "100s"
 
 
 def put(store: Store, table: Table, frame: pl.DataFrame) -> None:
-    store.ledger(table).append(Batch(frame, {frame["stream"][0]: frame["seq"].max()}), at=1)
+    later = frame.drop("date", "bucket").with_columns(pl.col(name) + START for name in TIMES if name in frame.columns)
+    store.ledger(table).append(Batch(table.conform(later), {frame["stream"][0]: frame["seq"].max()}), at=END)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         put(store, ADAPTER_EVENTS, seen)
         asked = requests("a:0.5/0.5/1.2/5 b:9/9.9/10.1/20 a:20/20/21/22 c:30/31/32/100", stream=f"agent/c/{pod}/api", **who)
         put(store, REQUESTS, asked)
-    finding = Finding("thrash", Severity.HARM, "c", "chat", "", 0, "it swaps", "too few slots", Confidence.HIGH, 1.0)
-    Diagnoser(store, lambda window: [finding]).look(Window(0, 60 * SECOND), now=END)
+    finding = Finding("thrash", Severity.HARM, "c", "chat", "", START, "it swaps", "too few slots", Confidence.HIGH, 1.0)
+    Diagnoser(store, lambda window: [finding]).look(Window(START, START + 60 * SECOND), now=END)
     return where
 
 
@@ -53,8 +58,9 @@ def data(folder: Path) -> Notebook:
     return lora_watch.open(folder)
 
 
-@pytest.mark.parametrize("by", list(GROUPS))
-@pytest.mark.parametrize("name", list(FIGURES))
+@pytest.mark.parametrize(
+    ("name", "by"), [*((name, "adapter") for name in FIGURES), *(("misses", by) for by in GROUPS if by != "adapter")]
+)
 def test_every_figure_has_a_method_and_rows_by_every_group(data: Notebook, name: str, by: str):
     if (name, by) == ("inference_share", "adapter"):
         with pytest.raises(LoraWatchError, match="no rows by adapter"):
@@ -68,11 +74,11 @@ def test_every_figure_has_a_method_and_rows_by_every_group(data: Notebook, name:
 
 
 def test_a_figure_by_pool_is_that_of_all_its_pods_at_once(data: Notebook, folder: Path):
-    window = Window(0, END)
+    window = Window(START, END)
     at_once = stays(Store(folder).scan(ADAPTER_EVENTS, window)).collect().lazy()
     keys = ("cluster", "pool", "role")
     expected = residency(at_once, window, keys).collect().sort(keys)
-    assert_frame_equal(data.residency(start=0, end=END, by="pool"), expected, check_row_order=True)
+    assert_frame_equal(data.residency(start=START, end=END, by="pool"), expected, check_row_order=True)
 
 
 def test_a_figure_by_pod_is_the_one_that_status_shows(data: Notebook):
@@ -91,7 +97,7 @@ def test_a_pod_whose_requests_name_another_pool_is_still_one_pod(tmp_path: Path)
     store = Store(tmp_path)
     put(store, ADAPTER_EVENTS, events("a:1-", start_at=0, pool="chat"))
     put(store, REQUESTS, requests("a:2/2/3/4", pool="", stream="gateway"))
-    found = lora_watch.open(tmp_path).misses(start=0, end=5 * SECOND, by="adapter")
+    found = lora_watch.open(tmp_path).misses(start=START, end=START + 5 * SECOND, by="adapter")
     assert found.select("pool", "hot").rows() == [("", 1)]
 
 
@@ -99,15 +105,15 @@ def test_a_pod_whose_requests_name_another_pool_is_still_one_pod(tmp_path: Path)
     "window",
     [
         {"last": "100s"},
-        {"start": 1, "end": END + 1},
-        {"start": datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC)},
-        {"start": "1970-01-01T01:00:00.000001+01:00", "end": "1970-01-01T00:01:40.000001Z"},
-        {"start": datetime(1970, 1, 1, 1, 0, 0, 1, tzinfo=timezone(timedelta(hours=1))), "end": END + 1},
+        {"start": START + 1, "end": END + 1},
+        {"start": datetime(2026, 11, 30, 0, 0, 0, 1, tzinfo=UTC)},
+        {"start": "2026-11-30T01:00:00.000001+01:00", "end": "2026-11-30T00:01:40.000001Z"},
+        {"start": datetime(2026, 11, 30, 1, 0, 0, 1, tzinfo=timezone(timedelta(hours=1))), "end": END + 1},
         {"last": "100s", "end": END + 1},
     ],
 )
 def test_a_window_can_be_written_in_many_ways(data: Notebook, window: dict[str, Any]):
-    assert data.window(**window) == Window(1, END + 1)
+    assert data.window(**window) == Window(START + 1, END + 1)
 
 
 def test_without_a_word_the_window_is_the_last_hour(data: Notebook):
@@ -122,7 +128,7 @@ def test_without_a_word_the_window_is_the_last_hour(data: Notebook):
         ({"start": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001  # that is the point
         ({"end": "noon"}, "`end` cannot be read"),
         ({"start": True}, "is a moment"),
-        ({"start": 10 * DAY}, "begins before it ends"),
+        ({"start": END + 10 * DAY}, "begins before it ends"),
         ({"start": 1.5}, "`start` cannot be read"),
     ],
 )
@@ -151,7 +157,7 @@ def test_findings_and_incidents_are_frames(data: Notebook):
     (row,) = data.incidents(LAST).to_dicts()
     assert (row["title"], row["status"], row["findings"]) == ("it swaps", "open", ["thrash"])
     assert data.postmortem(row["id"]).startswith(f"# Incident {row['id']}")
-    assert data.incidents(start=-DAY, end=-HOUR).schema == data.incidents(LAST).schema
+    assert data.incidents(start=START - DAY, end=START - HOUR).schema == data.incidents(LAST).schema
 
 
 def test_what_is_asked_of_requests_alone_has_its_methods(data: Notebook):
@@ -160,6 +166,16 @@ def test_what_is_asked_of_requests_alone_has_its_methods(data: Notebook):
     assert data.swaps_per_minute(LAST)["pod"].n_unique() == 3
     with pytest.raises(LoraWatchError, match="adapters share the slots"):
         data.miss_ratio_curve(LAST, by="adapter")
+
+
+@pytest.mark.parametrize("name", list(STRUCTURES))
+def test_every_structure_has_a_method_and_rows_that_begin_alike(data: Notebook, name: str):
+    assert getattr(data, name)(LAST).columns[:3] == ["cluster", "pool", "role"]
+
+
+def test_pods_that_load_one_adapter_at_once_are_a_stampede(data: Notebook):
+    frame = data.stampedes(start=START, end=END)
+    assert {"a"} <= {name for names in frame["adapters"].to_list() for name in names}
 
 
 def test_an_empty_folder_says_that_nothing_is_stored(tmp_path: Path):

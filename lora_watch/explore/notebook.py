@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import polars as pl
 
@@ -22,6 +23,7 @@ from lora_watch.derive.working_set import working_set
 from lora_watch.diagnose.incidents import Incident, utc
 from lora_watch.errors import LoraWatchError
 from lora_watch.explore import findings
+from lora_watch.explore.around import STRUCTURES, WARM_UP, Around
 from lora_watch.explore.queries import FIGURES, Frames, Overview, Past, newest, overview_by_shards
 from lora_watch.model import HOUR, SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS, FINDINGS, MEASURED, REQUESTS, SAMPLES, Table
@@ -29,6 +31,15 @@ from lora_watch.store.tables import Store
 
 Moment = datetime | str | int
 """A datetime with a zone, ISO 8601 text with a zone, or µs since 1970 in UTC."""
+
+
+class Span(TypedDict, total=False):
+    """The ends of a window, where they are told."""
+
+    start: Moment
+    end: Moment
+
+
 By = str | Sequence[str]
 """``pod``, ``pool``, ``adapter`` or ``cluster``; or several, such as ``("pod", "adapter")``."""
 GROUPS = {
@@ -38,8 +49,6 @@ GROUPS = {
     "cluster": ("cluster", "role"),
 }
 """The columns of a group, by its name; prefill and decode pods (``role``) never share a row."""
-WARM_UP = HOUR
-"""Requests from so long before a window fill the slots of a replay and the spans of a working set."""
 USUAL = "1h"
 """The window where none is told."""
 
@@ -90,99 +99,132 @@ class Notebook:
             raise LoraWatchError(f"a window begins before it ends, not from {utc(begin)} to {utc(until)}")
         return Window(begin, until)
 
-    def residency(
-        self, last: str | None = None, *, by: By = "pod", start: Moment | None = None, end: Moment | None = None
-    ) -> pl.DataFrame:
+    def residency(self, last: str | None = None, *, by: By = "pod", **span: Unpack[Span]) -> pl.DataFrame:
         """How long adapters stay in a slot: p50 and p95 with what they leave out (:mod:`lora_watch.derive.residency`)."""
-        return self._figure("residency", by, self.window(last, start=start, end=end))
+        return self._figure("residency", by, self.window(last, **span))
 
-    def swaps(
-        self, last: str | None = None, *, by: By = "pod", start: Moment | None = None, end: Moment | None = None
-    ) -> pl.DataFrame:
+    def swaps(self, last: str | None = None, *, by: By = "pod", **span: Unpack[Span]) -> pl.DataFrame:
         """Swaps and loads, warm and cold (:mod:`lora_watch.derive.swaps`)."""
-        return self._figure("swaps", by, self.window(last, start=start, end=end))
+        return self._figure("swaps", by, self.window(last, **span))
 
-    def swaps_per_minute(
-        self, last: str | None = None, *, start: Moment | None = None, end: Moment | None = None
-    ) -> pl.DataFrame:
+    def swaps_per_minute(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
         """Swaps of each pod minute by minute, from bins of a second (:mod:`lora_watch.derive.swaps`)."""
-        window = self.window(last, start=start, end=end)
+        window = self.window(last, **span)
         rows = [part.store.rows(ADAPTER_EVENTS, window).lazy() for part in self._parts(("pod",), window)]
         return _together([swaps_per_minute(some, window).collect() for some in rows])
 
-    def occupancy(
-        self, last: str | None = None, *, by: By = "pod", start: Moment | None = None, end: Moment | None = None
-    ) -> pl.DataFrame:
+    def occupancy(self, last: str | None = None, *, by: By = "pod", **span: Unpack[Span]) -> pl.DataFrame:
         """Slots, residents, active adapters and their ratios (:mod:`lora_watch.derive.occupancy`)."""
-        return self._figure("occupancy", by, self.window(last, start=start, end=end))
+        return self._figure("occupancy", by, self.window(last, **span))
 
-    def inference_share(
-        self, last: str | None = None, *, by: By = "pod", start: Moment | None = None, end: Moment | None = None
-    ) -> pl.DataFrame:
+    def inference_share(self, last: str | None = None, *, by: By = "pod", **span: Unpack[Span]) -> pl.DataFrame:
         """Share of the time spent on inference proper, with its grade (:mod:`lora_watch.derive.inference_share`)."""
-        return self._figure("inference_share", by, self.window(last, start=start, end=end))
+        return self._figure("inference_share", by, self.window(last, **span))
 
-    def misses(
-        self, last: str | None = None, *, by: By = "pod", start: Moment | None = None, end: Moment | None = None
-    ) -> pl.DataFrame:
+    def misses(self, last: str | None = None, *, by: By = "pod", **span: Unpack[Span]) -> pl.DataFrame:
         """Requests that found their adapter hot, warm or cold, and ghost hits (:mod:`lora_watch.derive.misses`)."""
-        return self._figure("misses", by, self.window(last, start=start, end=end))
+        return self._figure("misses", by, self.window(last, **span))
 
-    def swap_queue(
-        self, last: str | None = None, *, by: By = "pod", start: Moment | None = None, end: Moment | None = None
-    ) -> pl.DataFrame:
+    def swap_queue(self, last: str | None = None, *, by: By = "pod", **span: Unpack[Span]) -> pl.DataFrame:
         """Requests that wait for an adapter that is in no slot (:mod:`lora_watch.derive.swap_queue`)."""
-        return self._figure("swap_queue", by, self.window(last, start=start, end=end))
+        return self._figure("swap_queue", by, self.window(last, **span))
 
-    def little(
-        self, last: str | None = None, *, by: By = "pod", start: Moment | None = None, end: Moment | None = None
-    ) -> pl.DataFrame:
+    def little(self, last: str | None = None, *, by: By = "pod", **span: Unpack[Span]) -> pl.DataFrame:
         """Occupied slots against load rate × mean stay: 0 on complete data (:mod:`lora_watch.derive.little`)."""
-        return self._figure("little", by, self.window(last, start=start, end=end))
+        return self._figure("little", by, self.window(last, **span))
 
-    def working_set(
-        self, last: str | None = None, *, by: By = "pool", start: Moment | None = None, end: Moment | None = None
-    ) -> pl.DataFrame:
+    def working_set(self, last: str | None = None, *, by: By = "pool", **span: Unpack[Span]) -> pl.DataFrame:
         """W(T): distinct adapters asked for within T seconds (:mod:`lora_watch.derive.working_set`)."""
-        window = self.window(last, start=start, end=end)
+        window = self.window(last, **span)
         before = window.start - WARM_UP
         return self._of_requests(by, window, lambda asked, keys: working_set(asked, window, keys, held_from=before))
 
-    def miss_ratio_curve(
-        self, last: str | None = None, *, by: By = "pod", start: Moment | None = None, end: Moment | None = None
-    ) -> pl.DataFrame:
+    def miss_ratio_curve(self, last: str | None = None, *, by: By = "pod", **span: Unpack[Span]) -> pl.DataFrame:
         """LRU misses at every number of slots, exact (:mod:`lora_watch.derive.miss_ratio_curve`)."""
-        window = self.window(last, start=start, end=end)
+        window = self.window(last, **span)
         return self._of_requests(by, window, lambda asked, keys: miss_ratio_curve(asked, window, keys))
 
-    def overview(self, last: str | None = None, *, start: Moment | None = None, end: Moment | None = None) -> Overview:
+    def stampedes(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """Loads of one adapter that overlap on several pods (:mod:`lora_watch.derive.stampedes`)."""
+        return self._found("stampedes", self.window(last, **span))
+
+    def convoys(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """Stretches in which many pods were loading at once (:mod:`lora_watch.derive.convoys`)."""
+        return self._found("convoys", self.window(last, **span))
+
+    def cascades(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """Evictions that lead to reloads that evict the next (:mod:`lora_watch.derive.cascades`)."""
+        return self._found("cascades", self.window(last, **span))
+
+    def families(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """Variants of one adapter that came together (:mod:`lora_watch.derive.families`)."""
+        return self._found("families", self.window(last, **span))
+
+    def reload_loops(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """An adapter loaded in place again and again (:mod:`lora_watch.derive.reload_loops`)."""
+        return self._found("reload_loops", self.window(last, **span))
+
+    def phantoms(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """Where the registry of names and residency disagree (:mod:`lora_watch.derive.phantoms`)."""
+        return self._found("phantoms", self.window(last, **span))
+
+    def imbalance(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """How unequally requests and loads fall on the pods of a pool (:mod:`lora_watch.derive.imbalance`)."""
+        return self._found("imbalance", self.window(last, **span))
+
+    def starvation(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """Adapters whose requests wait longer than the rest of the pool's (:mod:`lora_watch.derive.starvation`)."""
+        return self._found("starvation", self.window(last, **span))
+
+    def slow_loads(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """Loads that took longer than usual (:mod:`lora_watch.derive.slow_loads`)."""
+        return self._found("slow_loads", self.window(last, **span))
+
+    def ghosts(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """Adapters that hold a slot and are not asked for (:mod:`lora_watch.derive.ghosts`)."""
+        return self._found("ghosts", self.window(last, **span))
+
+    def scans(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """Stretches in which many rare adapters were each asked for in one run (:mod:`lora_watch.derive.scans`)."""
+        return self._found("scans", self.window(last, **span))
+
+    def kv_pressure(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """How full the KV cache was, and how many slots that cost (:mod:`lora_watch.derive.kv_pressure`)."""
+        return self._found("kv_pressure", self.window(last, **span))
+
+    def prefix_reuse(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """The prefix cache's hits before and after an adapter got variants (:mod:`lora_watch.derive.prefix_reuse`)."""
+        return self._found("prefix_reuse", self.window(last, **span))
+
+    def swapping_sides(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """Pools of which one role swaps and the other does not (:mod:`lora_watch.derive.sides`)."""
+        return self._found("swapping_sides", self.window(last, **span))
+
+    def one_sided(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """Adapters that are resident on the prefill or the decode side only (:mod:`lora_watch.derive.sides`)."""
+        return self._found("one_sided", self.window(last, **span))
+
+    def overview(self, last: str | None = None, **span: Unpack[Span]) -> Overview:
         """What ``lora-watch status`` shows: ``.pods``, a row a pod, and ``.adapters``, a row a pod and adapter."""
-        return overview_by_shards(self._store, self.window(last, start=start, end=end), self._lookback)
+        return overview_by_shards(self._store, self.window(last, **span), self._lookback)
 
-    def requests(self, last: str | None = None, *, start: Moment | None = None, end: Moment | None = None) -> pl.DataFrame:
+    def requests(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
         """The finished requests, as they are stored, by the time they finished."""
-        return self._rows(REQUESTS, last, start, end)
+        return self._rows(self.window(last, **span), REQUESTS)
 
-    def events(self, last: str | None = None, *, start: Moment | None = None, end: Moment | None = None) -> pl.DataFrame:
+    def events(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
         """The adapter events, as they are stored (docs/event-log-v1.md)."""
-        return self._rows(ADAPTER_EVENTS, last, start, end)
+        return self._rows(self.window(last, **span), ADAPTER_EVENTS)
 
-    def samples(
-        self,
-        last: str | None = None,
-        *,
-        metric: str | None = None,
-        start: Moment | None = None,
-        end: Moment | None = None,
-    ) -> pl.DataFrame:
+    def samples(self, last: str | None = None, *, metric: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
         """The samples, as they are stored; of one ``metric`` if told."""
-        return self._rows(SAMPLES, last, start, end, None if metric is None else pl.col("metric") == metric)
+        return self._rows(self.window(last, **span), SAMPLES, None if metric is None else pl.col("metric") == metric)
 
-    def findings(self, last: str | None = None, *, start: Moment | None = None, end: Moment | None = None) -> pl.DataFrame:
+    def findings(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
         """The told states of findings; ``detail`` is the whole finding as JSON."""
-        return self._rows(FINDINGS, last, start, end)
+        return self._rows(self.window(last, **span), FINDINGS)
 
-    def incidents(self, last: str | None = None, *, start: Moment | None = None, end: Moment | None = None) -> pl.DataFrame:
+    def incidents(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
         """The incidents that reach into the window, the newest first; ``start`` and ``end`` in µs UTC, null: it goes on."""
         return pl.DataFrame(
             [
@@ -198,7 +240,7 @@ class Notebook:
                     "cause": one.cause,
                     "findings": [life.worst.kind for life in one.lives],
                 }
-                for one in self._incidents(self.window(last, start=start, end=end))
+                for one in self._incidents(self.window(last, **span))
             ],
             schema={
                 **dict.fromkeys(("id", "cluster", "pool", "status", "severity"), pl.String),
@@ -224,55 +266,55 @@ class Notebook:
     def _incidents(self, window: Window) -> tuple[Incident, ...]:
         return findings.told(self._store, window, window.end)
 
-    def _rows(
-        self, table: Table, last: str | None, start: Moment | None, end: Moment | None, where: pl.Expr | None = None
-    ) -> pl.DataFrame:
-        rows = self._store.rows(table, self.window(last, start=start, end=end), where)
-        return rows.sort("at", *table.key)
+    def _rows(self, window: Window, table: Table, where: pl.Expr | None = None) -> pl.DataFrame:
+        return self._store.rows(table, window, where).sort("at", *table.key)
 
     def _figure(self, name: str, by: By, window: Window) -> pl.DataFrame:
-        names, keys = _keys(by)
-        if name == "inference_share" and "adapter" in names:
+        groups, keys = _keys(by)
+        if name == "inference_share" and "adapter" in groups:
             raise LoraWatchError("inference_share has no rows by adapter: one step of an engine serves many")
         parts = []
-        for part in self._parts(names, window):
+        for part in self._parts(groups, window):
             read = Frames(part.store, window, Past(part.store, self._lookback, step=part.shards * HOUR))
             parts.append(part.of(FIGURES[name](read, keys)).collect())
         return _together(parts)
 
+    def _found(self, name: str, window: Window) -> pl.DataFrame:
+        parts = [part.of(STRUCTURES[name](Around(part.store, window, self._lookback))) for part in self._parts(("pool",), window)]
+        return pl.concat([part.collect() for part in parts])
+
     def _of_requests(
         self, by: By, window: Window, derive: Callable[[pl.LazyFrame, tuple[str, ...]], pl.DataFrame]
     ) -> pl.DataFrame:
-        names, keys = _keys(by)
-        if "adapter" in names:
+        groups, keys = _keys(by)
+        if "adapter" in groups:
             raise LoraWatchError("adapters share the slots, so this figure has no rows by adapter; choose pod, pool or cluster")
         asked = Window(window.start - WARM_UP, window.end + HOUR)
         parts = []
-        for part in self._parts(names, window):
+        for part in self._parts(groups, window):
             rows = part.store.rows(REQUESTS, asked).lazy().filter(came() < window.end)
             parts.append(part.of(derive(rows, keys).lazy()).collect())
         return _together(parts)
 
-    def _parts(self, names: Sequence[str], window: Window) -> Iterator[_Part]:
+    def _parts(self, groups: Sequence[str], window: Window) -> Iterator[_Part]:
         """
         Parts of the store that hold every group whole: some pods at a time for groups within a pod, else all pods of a pool or,
         for clusters, of a cluster.
         """
-        if "pod" in names:
+        if "pod" in groups:
             shards = shards_for(sum(self._store.count(table, window) for table in (ADAPTER_EVENTS, REQUESTS)))
             for low, high in bucket_ranges(shards):
                 yield _Part(self._store if shards == 1 else self._store.part(range(low, high)), shards)
             return
-        columns = ["cluster"] if names == ("cluster",) else ["cluster", "pool"]
+        columns = ["cluster"] if tuple(groups) == ("cluster",) else ["cluster", "pool"]
         wide = Window(window.start - self._lookback, window.end + HOUR)
         pods = pl.concat([self._store.distinct(table, wide, ("cluster", "pool", "pod")) for table in MEASURED]).unique()
         if pods.is_empty():
             yield _Part(self._store, 1)
         for group in pods.partition_by(columns):  # a pod whose rows name two pools is read for both
             own = pl.all_horizontal(pl.col(name).eq_missing(group[name][0]) for name in columns)
-            whole = pl.col("cluster").eq_missing(group["cluster"][0]) & pl.col("pod").is_in(
-                group["pod"].unique(), nulls_equal=True
-            )
+            members = group["pod"].unique().to_list()
+            whole = pl.col("cluster").eq_missing(group["cluster"][0]) & pl.col("pod").is_in(members, nulls_equal=True)
             yield _Part(self._store.part(where=whole), 1, own)
 
     def _end(self) -> int:
@@ -303,12 +345,12 @@ def open_folder(path: str | Path) -> Notebook:
 
 
 def _keys(by: By) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    names = (by,) if isinstance(by, str) else tuple(by)
-    if unknown := [name for name in names if name not in GROUPS]:
+    chosen = (by,) if isinstance(by, str) else tuple(by)
+    if unknown := [name for name in chosen if name not in GROUPS]:
         raise LoraWatchError(f"cannot group by {unknown[0]!r}; choose from {', '.join(GROUPS)}, or several of them")
-    if not names:
+    if not chosen:
         raise LoraWatchError(f"group by one or more of {', '.join(GROUPS)}")
-    return names, tuple(group_columns([column for name in names for column in GROUPS[name]]))
+    return chosen, tuple(group_columns([column for name in chosen for column in GROUPS[name]]))
 
 
 def _together(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:

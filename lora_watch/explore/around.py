@@ -1,0 +1,104 @@
+"""What structures are found in, and how each is found in it: rows that say where, when and by which numbers."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+
+import polars as pl
+
+from lora_watch import names
+from lora_watch.derive.cascades import cascades
+from lora_watch.derive.clocks import clock_offsets
+from lora_watch.derive.convoys import convoys
+from lora_watch.derive.families import families
+from lora_watch.derive.ghosts import ghosts
+from lora_watch.derive.imbalance import imbalance
+from lora_watch.derive.kv_pressure import kv_pressure
+from lora_watch.derive.phantoms import phantoms
+from lora_watch.derive.prefix_reuse import prefix_reuse
+from lora_watch.derive.reload_loops import reload_loops
+from lora_watch.derive.scans import scans
+from lora_watch.derive.sides import one_sided, swapping_sides
+from lora_watch.derive.slow_loads import slow_loads, usual_load_seconds
+from lora_watch.derive.stampedes import stampedes
+from lora_watch.derive.starvation import starvation
+from lora_watch.derive.swaps import swaps
+from lora_watch.explore.queries import POD, Frames, Past
+from lora_watch.model import HOUR, Window
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES
+from lora_watch.store.tables import Store
+
+LASTING = ("register", "unregister", "pin", "unpin", "start")
+"""Kinds of events that still hold long after they were written."""
+WARM_UP = HOUR
+"""Requests from so long before a window fill the slots of a replay, and tell what is usual."""
+
+
+class Around(Frames):
+    """What structures are found in: a window, and what from before it tells what is pinned, named and usual."""
+
+    def __init__(self, store: Store, window: Window, lookback: int) -> None:
+        super().__init__(store, window, Past(store, lookback))
+        self._part = store
+        self._before = Window(window.end - max(lookback, window.end - window.start) - 1, window.start)
+
+    @cached_property
+    def lasting(self) -> pl.LazyFrame:
+        """The events, with the pins and names from before."""
+        told = self._part.rows(ADAPTER_EVENTS, self._before, pl.col("kind").is_in(LASTING))
+        return pl.concat([self.events, told.lazy()]).unique(["stream", "seq"], keep="any", maintain_order=True)
+
+    @cached_property
+    def asked(self) -> pl.LazyFrame:
+        """Requests that finished in the window or an hour before."""
+        return self._part.rows(REQUESTS, Window(self.window.start - WARM_UP, self.window.end)).lazy()
+
+    @cached_property
+    def inside(self) -> pl.LazyFrame:
+        """Requests that finished in the window."""
+        return self.asked.filter(pl.col("at") >= self.window.start)
+
+    @cached_property
+    def told(self) -> pl.LazyFrame:
+        """All samples of the window."""
+        return self._part.rows(SAMPLES, self.window).lazy()
+
+    @cached_property
+    def offsets(self) -> pl.LazyFrame:
+        """By how much the clocks of pods are off."""
+        return clock_offsets(self.told.filter(pl.col("metric") == names.SAMPLE_CLOCK_OFFSET))
+
+    @cached_property
+    def usual(self) -> pl.LazyFrame:
+        """What loads took before."""
+        return usual_load_seconds(self._part.rows(ADAPTER_EVENTS, self._before, pl.col("kind") == "load").lazy())
+
+    def sample(self, metric: str) -> pl.LazyFrame:
+        """The samples of one metric."""
+        return self.told.filter(pl.col("metric") == metric)
+
+
+STRUCTURES: Mapping[str, Callable[[Around], pl.LazyFrame]] = MappingProxyType(
+    {
+        "stampedes": lambda read: stampedes(read.lasting, read.window, offsets=read.offsets),
+        "convoys": lambda read: convoys(read.lasting, read.window, offsets=read.offsets),
+        "cascades": lambda read: cascades(read.lasting, read.window),
+        "families": lambda read: families(read.inside, read.window),
+        "reload_loops": lambda read: reload_loops(read.lasting, read.window),
+        "phantoms": lambda read: phantoms(
+            read.lasting.filter(pl.col("kind").is_in(["register", "unregister", "start"])), read.stays, read.window
+        ),
+        "imbalance": lambda read: imbalance(
+            read.inside, read.window, events=read.lasting, pods=read.lasting.select(POD).unique()
+        ),
+        "starvation": lambda read: starvation(read.asked, read.window, samples=read.sample(names.WAITING_BY_REASON)),
+        "slow_loads": lambda read: slow_loads(read.lasting, read.window, usual=read.usual),
+        "ghosts": lambda read: ghosts(read.lasting, read.stays, read.window, requests=read.asked),
+        "scans": lambda read: scans(read.inside, read.window),
+        "kv_pressure": lambda read: kv_pressure(read.told, read.window, stays=read.stays),
+        "prefix_reuse": lambda read: prefix_reuse(read.inside, families(read.inside, read.window), read.window),
+        "swapping_sides": lambda read: swapping_sides(swaps(read.lasting, read.window, by=POD), read.window),
+        "one_sided": lambda read: one_sided(read.stays, read.window),
+    }
+)
+"""Structures by name: rows with pods, adapters, start, end, whether their own test ``flagged`` them, and the numbers for it."""
