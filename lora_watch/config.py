@@ -266,6 +266,16 @@ class DiagnoseSettings(Part):
         Path("lora-watch-expected.yaml"),
         description="file of announced experiments (`lora-watch expect`); a relative path is relative to this file",
     )
+    router_configs: tuple[Path, ...] = Field((), description="configuration files of routers (EndpointPickerConfig), to be checked")
+    adapter_folders: tuple[Path, ...] = Field((), description="folders of adapters, whose ranks and bytes are read")
+
+
+class CostSettings(Part):
+    """What a GPU costs: with a price, time lost to loads is told in money too."""
+
+    gpu_hour_price: float | None = Field(None, description="of one GPU for an hour", ge=0, allow_inf_nan=False)
+    currency: str = Field("USD", description="what the price is in", min_length=1, max_length=20)
+    gpus_per_pod: int = Field(1, description="GPUs of one engine; all stand still while it loads an adapter", ge=1, le=10_000)
 
 
 class StoreSettings(Part):
@@ -330,6 +340,7 @@ class Settings(Part):
     collect: CollectSettings = Field(CollectSettings(), description=CollectSettings.__doc__)
     derive: DeriveSettings = Field(DeriveSettings(), description=DeriveSettings.__doc__)
     diagnose: DiagnoseSettings = Field(DiagnoseSettings(), description=DiagnoseSettings.__doc__)
+    cost: CostSettings = Field(CostSettings(), description=CostSettings.__doc__)
     store: StoreSettings = Field(StoreSettings(), description=StoreSettings.__doc__)
     exporter: ExporterSettings = Field(ExporterSettings(), description=ExporterSettings.__doc__)
     log: LogSettings = Field(LogSettings(), description=LogSettings.__doc__)
@@ -409,7 +420,14 @@ def parse(text: str, *, where: str = "configuration", folder: Path = Path()) -> 
     except ValidationError as error:
         raise ConfigError("\n".join([f"{where}:", *(f"  {line}" for line in _explain(error))])) from None
     store = settings.store.model_copy(update={"folder": folder / settings.store.folder})
-    diagnose = settings.diagnose.model_copy(update={"expected": folder / settings.diagnose.expected})
+    looks = settings.diagnose
+    diagnose = looks.model_copy(
+        update={
+            "expected": folder / looks.expected,
+            "router_configs": tuple(folder / name for name in looks.router_configs),
+            "adapter_folders": tuple(folder / name for name in looks.adapter_folders),
+        }
+    )
     logs = tuple(entry.model_copy(update={"folder": folder / entry.folder}) for entry in settings.event_logs)
     files = tuple(
         entry.model_copy(update={"files": tuple(str(folder / name) for name in entry.files)}) for entry in settings.target_files

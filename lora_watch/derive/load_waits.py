@@ -49,7 +49,8 @@ class Served:
 
 def served(requests: pl.LazyFrame, events: pl.LazyFrame) -> Iterator[Served]:
     """
-    Engine by engine, each with at least one request; requests that were never queued, as far as is known, come first.
+    Engine by engine; requests that were never queued, as far as is known, come first. Where there is no request at all, one
+    engine without any, so that results have their columns.
 
     Requests are matched with loads by cluster, pod and engine. Where several data-parallel engines stand behind one API
     server its requests name no engine: they are of an engine that nobody watches.
@@ -63,7 +64,8 @@ def served(requests: pl.LazyFrame, events: pl.LazyFrame) -> Iterator[Served]:
     )
     slots = {row[:3]: row[3] for row in up.iter_rows()}
     by_engine = loads.partition_by(_HOST, as_dict=True)
-    for key, part in sorted(rows.partition_by(_HOST, as_dict=True).items(), key=lambda item: tuple(map(str, item[0]))):
+    groups = rows.partition_by(_HOST, as_dict=True) or {(None, None, None): rows}
+    for key, part in sorted(groups.items(), key=lambda item: tuple(map(str, item[0]))):
         yield Served(part.sort("queued", "seq"), by_engine.get(key, loads.clear()), key in slots, slots.get(key))
 
 
@@ -89,10 +91,7 @@ def load_waits(requests: pl.LazyFrame, events: pl.LazyFrame) -> pl.DataFrame:
     has no prefill and no decode and waits in the queue until it finished. The wait for a load is a part of what a load costs: it
     also makes others queue longer, see :func:`~lora_watch.derive.queue_replay.queue_replay`.
     """
-    parts = [one.rows.with_columns(waits(one)) for one in served(requests, events)]
-    if parts:
-        return pl.concat(parts)
-    return requests.select(_COLUMNS).collect().clear().with_columns(_no_waits())
+    return pl.concat([one.rows.with_columns(waits(one)) for one in served(requests, events)])
 
 
 def waits(one: Served) -> list[pl.Series]:
@@ -119,15 +118,6 @@ def waits(one: Served) -> list[pl.Series]:
             pl.Series(~there), None
         ),
         pl.Series("unknown_loads", unknown, dtype=pl.Int64).set(pl.Series(~there), None),
-    ]
-
-
-def _no_waits() -> list[pl.Expr]:
-    seconds = ("own_load", "other_load", "queue_stall", "prefill_stall", "decode_stall")
-    return [
-        *(pl.lit(None, dtype=pl.Float64).alias(f"{name}_seconds") for name in seconds),
-        pl.lit(None, dtype=pl.Boolean).alias("own_miss"),
-        pl.lit(None, dtype=pl.Int64).alias("unknown_loads"),
     ]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from lora_watch.derive.load_waits import NO_TIME, Served, load_waits, served, waits
+from lora_watch.derive.load_waits import NO_TIME, Served, served, waits
 from lora_watch.derive.stalls import Times
 from lora_watch.model import SECOND
 from lora_watch.replay.cluster import NEVER, replay
@@ -55,13 +55,7 @@ def queue_replay(requests: pl.LazyFrame, events: pl.LazyFrame) -> pl.DataFrame:
         waited = waits(one)
         known = ~waited[0].is_null().to_numpy()
         parts.append(one.rows.with_columns(waited).with_columns(_latencies(one, known)))
-    if parts:
-        return pl.concat(parts)
-    names = ("ttft", "e2e", "ttft_without", "e2e_without", "replay_error")
-    return load_waits(requests, events).with_columns(
-        *(pl.lit(None, dtype=pl.Float64).alias(f"{name}_seconds") for name in names),
-        pl.lit(None, dtype=pl.Int64).alias("in_flight_before"),
-    )
+    return pl.concat(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from lora_watch.derive.bootstrap import BLOCK, CONFIDENCE, REPLICATES, Floats, block_weights
+from lora_watch.derive.bootstrap import BLOCK, CONFIDENCE, REPLICATES, Floats, stratified_weights
 from lora_watch.derive.groups import BY_POD, group_columns, worst_provenance
 from lora_watch.model import MINUTE, SECOND, Window
 from lora_watch.replay.compiled import compiled
@@ -14,6 +14,8 @@ from lora_watch.replay.compiled import compiled
 LEAST_BLOCK = MINUTE
 """µs: no block is shorter. A window is cut into ``LEAST_PIECES`` blocks in time at least, as far as this allows."""
 LEAST_PIECES = 6
+_NOTHING = 1e-9
+"""Weights are sums that come and go: what is left of them where nothing is."""
 _ENDS, _LEAVES, _ENTERS = 0, 1, 2
 FEWEST_PIECES = 5
 """Blocks, over pods and time, below which there is no interval."""
@@ -62,12 +64,11 @@ def residency_interval(
     for key, part in _known(stays, window).partition_by(keys, as_dict=True).items():
         pods = part.select(pl.struct("cluster", "pod").rank("dense") - 1).to_series().to_numpy().astype(np.int64)
         ages = _Pieces(part, pods, window, size)
-        weights = block_weights(ages.blocks, replicates, seed)
-        p50, p95 = _spans(ages, weights)
+        p50, p95 = _spans(ages, replicates, seed)
         rows.append(
             dict(zip(keys, key, strict=True))
             | {"p50_low_seconds": p50[0], "p50_high_seconds": p50[1], "p95_low_seconds": p95[0], "p95_high_seconds": p95[1]}
-            | {"blocks": ages.blocks, "block_seconds": size / SECOND, "completed": int(part["event"].sum())}
+            | {"blocks": ages.pods * ages.pieces, "block_seconds": size / SECOND, "completed": int(part["event"].sum())}
             | {"provenance": part.select(worst_provenance()).item()}
         )
     return pl.DataFrame(rows, schema=schema).sort(keys)
@@ -114,9 +115,11 @@ class _Pieces:
         ends = event[which] & (piece == last[which])
         # two pieces of one stay meet at one age: the first is watched up to it, the second from just above
         block = pods[which] * pieces + piece
-        self.blocks = (int(pods.max(initial=-1)) + 1) * pieces
+        self.pods, self.pieces = int(pods.max(initial=-1)) + 1, int(pieces)
         age = np.concatenate([enters, leaves])
-        kind = np.concatenate([np.full(len(which), _ENTERS), np.where(ends, _ENDS, _LEAVES)]).astype(np.int8)
+        kind = np.concatenate([np.full(len(which), _ENTERS), np.where(ends, _NOTHING = 1e-9
+"""Weights are sums that come and go: what is left of them where nothing is."""
+_ENDS, _LEAVES)]).astype(np.int8)
         order = np.lexsort((kind, age))
         self.age: Floats = age[order] / SECOND
         self.kind: NDArray[np.int8] = kind[order]
@@ -142,8 +145,8 @@ def _quantiles(
                 else:
                     leave += weight
                 j += 1
-            if events > 0:
-                survival *= 1 - events / risk
+            if events > _NOTHING and risk > _NOTHING:
+                survival *= max(1 - events / risk, 0.0)
                 if survival <= 0.5 + 1e-9 and found[r, 0] == np.inf:
                     found[r, 0] = age[i]
                 if survival <= 0.05 + 1e-9:
@@ -153,11 +156,12 @@ def _quantiles(
     return found
 
 
-def _spans(pieces: _Pieces, weights: Floats) -> Iterator[tuple[float | None, float | None]]:
+def _spans(pieces: _Pieces, replicates: int, seed: int) -> Iterator[tuple[float | None, float | None]]:
     """Percentile intervals of p50 and of p95; None for what is beyond the ages watched."""
-    if pieces.blocks < FEWEST_PIECES:
+    if pieces.pieces < FEWEST_PIECES:
         yield from [(None, None)] * 2
         return
+    weights = stratified_weights(pieces.pods, pieces.pieces, replicates, seed)
     found = _quantiles(weights, pieces.age, pieces.kind, pieces.block)
     for values in found.T:
         low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], method="nearest")
