@@ -6,27 +6,41 @@ files into a folder that is removed again. Then the same questions are asked of 
 """
 
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 
 from lora_watch import import_history as history
 from lora_watch.config import Settings, TargetSettings
+from lora_watch.diagnose.diagnosis import Diagnosis, Gap
+from lora_watch.diagnose.finding import Severity
 from lora_watch.errors import LoraWatchError, SourceError
+from lora_watch.explore import cards
+from lora_watch.explore.around import WARM_UP
+from lora_watch.explore.queries import newest
+from lora_watch.explore.situation import Memory, diagnosis, given
+from lora_watch.explore.status import window_of
 from lora_watch.jobs import collect
 from lora_watch.model import SECOND, PodId, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, TABLES, Table
+from lora_watch.service import wall_clock
 from lora_watch.sources.base import Source
 from lora_watch.sources.configured import sources_of
 from lora_watch.store.tables import Store
 
+FAILS = {"warn": Severity.WARN, "harm": Severity.HARM}
 READS = 1_000
 """Reads of one source at most; an agent's log of a day on a busy pod takes a few hundred."""
+
+
+_SURE = {ADAPTER_EVENTS.name: "kind", REQUESTS.name: "finished", SAMPLES.name: "metric"}
+"""A column that tells rows of a table from those of another with the same key."""
 
 
 @dataclass(slots=True)
@@ -35,6 +49,74 @@ class Gathered:
 
     store: Store
     problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks for: what to look at, and which window of it."""
+
+    data: Path | None = None
+    prometheus: str | None = None
+    pods: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    last: str = "1h"
+    at: str | None = None
+    watch: float = 15.0
+
+    @property
+    def nothing(self) -> bool:
+        """Nothing is named: the configuration says what to look at."""
+        return not (self.data or self.prometheus or self.pods or self.agents or self.files)
+
+
+def run(settings: Settings, asked: Asked, *, format: str, fail_on: str | None, now: Callable[[], int] = wall_clock) -> int:
+    """Look, print, and return the exit code: 1 where a finding that goes on is as grave as ``fail_on``. Raises LoraWatchError."""
+    with looked_at(settings, asked, now) as gathered:
+        told = look(gathered, settings, asked, now())
+    if format == "json":
+        sys.stdout.write(cards.as_json(told) + "\n")
+    elif format == "md":
+        sys.stdout.write(cards.as_markdown(told))
+    else:
+        cards.show(told)
+    return int(fail_on is not None and told.worst is not None and told.worst.rank >= FAILS[fail_on].rank)
+
+
+def look(gathered: Gathered, settings: Settings, asked: Asked, now: int) -> Diagnosis:
+    """The diagnosis of what was gathered; what could not be read stands among the gaps."""
+    length, at = window_of(asked.last, asked.at)
+    end = ends(gathered.store, at, now)
+    memory = Memory(gathered.store, round(settings.derive.lookback.total_seconds() * SECOND))
+    told = diagnosis(memory, Window(end - length, end), **given(settings.diagnose))
+    trouble = tuple(
+        Gap("part of what was asked for", problem, "see that it can be reached and read") for problem in gathered.problems
+    )
+    return replace(told, gaps=(*trouble, *told.gaps))
+
+
+@contextmanager
+def looked_at(settings: Settings, asked: Asked, now: Callable[[], int]) -> Iterator[Gathered]:
+    """The tables that are asked for; temporary ones are gone when the block is left. LoraWatchError where they can't be had."""
+    if sum(map(bool, (asked.data, asked.prometheus, asked.pods or asked.agents, asked.files))) > 1:
+        raise LoraWatchError("name one thing to look at: --data, --prometheus, --pod and --agent, or --history")
+    folder = asked.data or (settings.store.folder if asked.nothing else None)
+    if folder is not None and any((folder / table.name).is_dir() for table in TABLES):
+        yield Gathered(Store(folder))
+        return
+    if asked.data is not None:
+        raise LoraWatchError(f"there are no tables in {asked.data}: run `lora-watch serve`, or name what to look at otherwise")
+    with temporary() as store, history.bar() as show:
+        if asked.prometheus is not None:
+            length, at = window_of(asked.last, asked.at)
+            end = now() if at is None else at
+            whole = Window(end - length - WARM_UP, end)
+            yield from_prometheus(store, settings, asked.prometheus, whole, now, show)
+        elif asked.files:
+            yield from_files(store, settings, asked.files, "pod", now, show)
+        else:
+            named = settings if asked.nothing else pods(asked.pods, asked.agents, settings)
+            yield from_targets(store, named, now, watch=asked.watch)
 
 
 @contextmanager
@@ -142,8 +224,8 @@ def kind_of(file: Path) -> Table | None:
     columns = _columns(file)
     if {"v", "boot", "seq", "kind"} <= columns and "stream" not in columns:
         return None
-    for table, sure in ((ADAPTER_EVENTS, "kind"), (REQUESTS, "request_id"), (SAMPLES, "metric")):
-        if sure in columns and columns <= {*table.schema, "date", "bucket"} | columns & set(table.schema):
+    for table in (ADAPTER_EVENTS, REQUESTS, SAMPLES):
+        if set(table.key) <= columns and _SURE[table.name] in columns:
             return table
     raise LoraWatchError(
         f"{file} is neither an event log nor a table of {', '.join(table.name for table in TABLES)}: "
@@ -173,8 +255,6 @@ def _tell(gathered: Gathered, problem: str) -> None:
 
 def ends(store: Store, at: int | None, now: int) -> int:
     """Where the window ends, µs UTC: where told, else where the data end, but not later than now."""
-    from lora_watch.explore.queries import newest
-
     end = at if at is not None else newest(store, now + SECOND)
     if end is None:
         raise LoraWatchError("there is no data to look at: nothing could be read, or nothing is there")

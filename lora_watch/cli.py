@@ -47,6 +47,21 @@ class Form(StrEnum):
     JSON = "json"
 
 
+class CheckFormat(StrEnum):
+    """How `check` answers."""
+
+    TABLE = "table"
+    JSON = "json"
+    MD = "md"
+
+
+class FailOn(StrEnum):
+    """From which severity on `check` fails."""
+
+    WARN = "warn"
+    HARM = "harm"
+
+
 def _print_version(*, asked: bool) -> None:
     if asked:
         version()
@@ -65,16 +80,19 @@ def lora_watch(
 
 @app.command()
 def serve(config: ConfigFile = DEFAULT_CONFIG) -> None:
-    """Collect, store, derive and publish until told to stop (SIGTERM or Ctrl-C)."""
+    """Collect, store, derive, diagnose and publish until told to stop (SIGTERM or Ctrl-C)."""
+    from lora_watch.explore.situation import Finder
     from lora_watch.service import Service, set_up_logging, wall_clock
     from lora_watch.sources.configured import sources_of
+    from lora_watch.store.tables import Store
 
     settings = _load(config)
     set_up_logging(settings.log)
     sources = sources_of(settings, wall_clock)
+    finder = Finder(Store(settings.store.folder), settings)
     if not sources:
         _fail(f"{config} names nothing to watch: add `targets`, `target_files`, `event_logs`, `routers`, `gpus` or `prometheus`")
-    _guarded(Service(settings, sources).run)
+    _guarded(Service(settings, sources, find=finder).run)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
@@ -106,6 +124,64 @@ def status(
             sys.stdout.write(view.as_json(shown) + "\n")
         else:
             view.show(shown, adapters=adapters)
+
+    _guarded(run)
+
+
+@app.command()
+def check(
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+    prometheus: Annotated[str | None, typer.Option(help="Address of a Prometheus to look at.")] = None,
+    pod: Annotated[list[str] | None, typer.Option(help="An engine's page, http://HOST:PORT/metrics; several times.")] = None,
+    agent: Annotated[list[str] | None, typer.Option(help="A sidecar, http://HOST:PORT; the n-th is the n-th pod's.")] = None,
+    history: Annotated[
+        list[Path] | None, typer.Option(help="A file or folder: Parquet, CSV, JSON lines, event logs; several times.")
+    ] = None,
+    last: Last = "1h",
+    at: At = None,
+    watch: Annotated[float, typer.Option(help="Seconds between two looks at pods, for rates.", min=0, max=3600)] = 15,
+    fail_on: Annotated[FailOn | None, typer.Option(help="Exit with 1 if a finding is as grave as this.")] = None,
+    format: Annotated[CheckFormat, typer.Option(help="For people, for programs, or for a ticket.")] = CheckFormat.TABLE,
+) -> None:
+    """Is it thrashing now, why, and what will help? One look; no service is needed.
+
+    Without --data, --prometheus, --pod, --agent or --history it looks at the configuration's store, or, where that is empty,
+    at its targets.
+    """
+    from lora_watch import check as look
+
+    def run() -> int:
+        asked = look.Asked(data, prometheus, tuple(pod or ()), tuple(agent or ()), tuple(history or ()), last, at, watch)
+        settings = _settings(config, needed=asked.nothing)
+        return look.run(settings, asked, format=format, fail_on=fail_on)
+
+    _exit_with(run)
+
+
+@app.command()
+def cost(
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+    last: Last = "7d",
+    at: At = None,
+    price: Annotated[float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0)] = None,
+    adapters: Annotated[int, typer.Option(help="Adapters to list; 0 lists none.", min=0)] = 10,
+    format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
+) -> None:
+    """How much GPU time, money and latency did swaps cost?"""
+    from lora_watch.explore import cost as view
+    from lora_watch.service import wall_clock
+
+    def run() -> None:
+        store, lookback = _store(config, data)
+        settings = _settings(config, needed=False)
+        priced = settings.cost if price is None else settings.cost.model_copy(update={"gpu_hour_price": price})
+        told = view.read(store, last, at, lookback, priced, now=wall_clock())
+        if format is Format.JSON:
+            sys.stdout.write(view.as_json(told) + "\n")
+        else:
+            view.show(told, adapters=adapters)
 
     _guarded(run)
 
@@ -425,6 +501,13 @@ def _list_incidents(config: Path, data: Path | None, last: str, at: str | None, 
             view.show(found, window, None if found else store.newest(FINDINGS))
 
     _guarded(run)
+
+
+def _settings(config: Path, *, needed: bool) -> "Settings":
+    """The settings; the defaults where nobody needs a configuration and there is none."""
+    from lora_watch.config import Settings
+
+    return Settings() if not needed and config == DEFAULT_CONFIG and not config.exists() else _load(config)
 
 
 def _store(config: Path, data: Path | None) -> "tuple[Store, int]":

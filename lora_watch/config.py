@@ -266,7 +266,7 @@ class DiagnoseSettings(Part):
         Path("lora-watch-expected.yaml"),
         description="file of announced experiments (`lora-watch expect`); a relative path is relative to this file",
     )
-    router_configs: tuple[Path, ...] = Field((), description="configuration files of routers (EndpointPickerConfig), to be checked")
+    router_configs: tuple[Path, ...] = Field((), description="configurations of routers (EndpointPickerConfig) to check")
     adapter_folders: tuple[Path, ...] = Field((), description="folders of adapters, whose ranks and bytes are read")
 
 

@@ -14,7 +14,7 @@ from lora_watch.recommend.levers import NOTHING, Levers
 RECENT = 10 * MINUTE
 """What "now" means where a rate needs some time to be one."""
 MISSES = Limits(enter=0.15, leave=0.105, for_=3 * MINUTE, keep=10 * MINUTE)
-"""Swaps per request, hence misses that filling free slots does not explain. Below, a cache of adapters works: 0.07 was a healthy cluster's, 0.26 a thrashing one's."""
+"""Swaps per request: misses that filling free slots does not explain. 0.07 was a healthy cluster's, 0.26 a thrashing one's."""
 REPLAYED = HOUR
 """Levers are replayed over so much at most."""
 

@@ -5,13 +5,14 @@ Each lint is one function of one row of :func:`lora_watch.derive.setup.setup` th
 with the same trouble share a finding.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Remedy, Severity
+from lora_watch.sources.adapter_files import AdapterFile
 from lora_watch.sources.router_setup import RouterSetup
 
 RANK_WASTE = 4.0
@@ -34,9 +35,13 @@ class Lint:
     confidence: Confidence = Confidence.HIGH
 
 
-def lints(setup: pl.DataFrame, at: int, routers: Iterable[RouterSetup] = ()) -> tuple[Finding, ...]:
+def lints(
+    setup: pl.DataFrame, at: int, routers: Iterable[RouterSetup] = (), files: Sequence[AdapterFile] = ()
+) -> tuple[Finding, ...]:
     """
     Findings about the pods of ``setup`` and the ``routers``, at ``at`` (µs UTC). What is not known (null) is not judged.
+
+    Where the adapters' ``files`` are given, they say which ranks there are; else the loads that were seen do.
 
     Kinds: ``slots-below-adapters`` (slots < adapters it serves; of one slot always, of more only where nobody asked for any in
     the window, for else the misses tell whether it matters), ``no-warm-tier`` (``max_cpu_loras`` = ``max_loras`` while there
@@ -44,6 +49,15 @@ def lints(setup: pl.DataFrame, at: int, routers: Iterable[RouterSetup] = ()) -> 
     ``rank-waste`` (``max_lora_rank`` far above the ranks in use), ``no-lora-scorer`` (a profile of a router has no scorer that
     looks at adapters, in front of a pool with more adapters than slots).
     """
+    if files:
+        largest = max(files, key=lambda one: (one.rank, one.bytes or 0))
+        setup = setup.with_columns(
+            largest_rank=pl.max_horizontal("largest_rank", pl.lit(largest.rank)),
+            largest_bytes=pl.when(pl.col("largest_rank").fill_null(0) > largest.rank)
+            .then("largest_bytes")
+            .otherwise(largest.bytes),
+            known=pl.max_horizontal("known", pl.lit(len(files))),
+        )
     found: dict[tuple[str, str, str, str, str], tuple[Lint, list[str]]] = {}
     for row in setup.sort("cluster", "pool", "role", "pod").iter_rows(named=True):
         for check in CHECKS:
@@ -158,7 +172,7 @@ def _rank_waste(row: Mapping[str, Any]) -> Lint | None:
     wasted = None if size is None or row["slots"] is None else size * (most / largest - 1) * row["slots"]
     evidence = [
         _said(row, "max_rank", f"max_lora_rank = {most}"),
-        _said(row, "largest_rank", f"the largest rank that was loaded is {largest}"),
+        _said(row, "largest_rank", f"the largest rank of an adapter is {largest}"),
     ]
     if wasted is not None:
         evidence.append(

@@ -30,12 +30,12 @@ def slow_load(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
     for group in together(flagged(found), ["phase"]):
         worst = max(group, key=lambda row: row["slow_seconds"])
         name, cause, remedy = _PHASES[worst["phase"]]
-        usual = worst["usual_p50_seconds"]
+        usual = worst["usual_p95_seconds"]
         against = f" against {span(usual)} as usual" if usual is not None else f", {span(worst['allowed_seconds'])} is allowed"
         yield Finding(
             kind="slow-load",
             severity=Severity.WARN,
-            summary=f"Slow load: {name}, {span(worst['p50_seconds'])} (median){against}",
+            summary=f"Slow load: {name}, {span(worst['p95_seconds'])} (95th percentile){against}",
             cause=f"{cause} There are no more loads than before: it is each load that is slow.",
             confidence=Confidence.HIGH if usual is not None else Confidence.MEDIUM,
             weight=float(worst["slow_seconds"]),
@@ -46,7 +46,6 @@ def slow_load(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
                     worst["p50_seconds"],
                     f"{worst['slow_loads']} of {count(worst['loads'], 'load')} are slow",
                 ),
-                said(group, "p95_seconds", worst["p95_seconds"], f"p95 {span(worst['p95_seconds'])}", "seconds"),
                 said(
                     group, "slow_seconds", worst["slow_seconds"], f"{span(worst['slow_seconds'])} spent on slow ones", "seconds"
                 ),

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import polars as pl
 
-from lora_watch import names
+from lora_watch.config import DiagnoseSettings, Settings
 from lora_watch.derive.capacity import capacity
 from lora_watch.derive.expected import Expected, announced
 from lora_watch.derive.first_seen import Newness, first_seen, no_first_seen
@@ -14,7 +15,6 @@ from lora_watch.derive.hysteresis import State
 from lora_watch.derive.locality import POD, POOL
 from lora_watch.derive.miss_ratio_curve import miss_ratio_curve
 from lora_watch.derive.setup import KINDS, setup
-from lora_watch.derive.slow_loads import usual_load_seconds
 from lora_watch.derive.timeline import timeline
 from lora_watch.derive.warning import SPAN, alarms, warning
 from lora_watch.diagnose.diagnosis import Diagnosis, in_order
@@ -27,23 +27,27 @@ from lora_watch.diagnose.new_adapters import new_adapters
 from lora_watch.diagnose.one_slot_short import one_slot_short
 from lora_watch.diagnose.saturation import hard_cliff, saturation
 from lora_watch.diagnose.thrash import thrash
-from lora_watch.explore.queries import Frames, Overview, Past, overview_by_shards
-from lora_watch.explore.structures import chains, structures
-from lora_watch.model import DAY, HOUR, MINUTE, Window
+from lora_watch.errors import ConfigError
+from lora_watch.explore.around import WARM_UP, Around
+from lora_watch.explore.expect import announced_in
+from lora_watch.explore.queries import Overview, overview_by_shards
+from lora_watch.explore.structures import structures
+from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
 from lora_watch.recommend.levers import Levers, levers
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES
+from lora_watch.sources.adapter_files import AdapterFile, read_all
 from lora_watch.sources.router_setup import RouterSetup
+from lora_watch.sources.router_setup import read as read_router
 from lora_watch.store.tables import Store
 
 ROUNDS = 5
 """Minutes before the end at which the early warning is asked too: a limit has to hold for some of them."""
 HISTORY = 8 * DAY
 """How far back a forecast looks: every hour of the week once, and a day more."""
-WARM_UP = HOUR
-"""Requests from so long before a window fill the slots of what is replayed."""
-LASTING = ("start", "register", "unregister", "pin", "unpin")
-"""Kinds of events that say something until another one unsays it."""
-SAMPLED = (names.SAMPLE_CLOCK_OFFSET, names.WAITING_BY_REASON, names.KV_CACHE_USAGE, names.KV_CACHE_USAGE_OLD)
+STALLED = 0.05
+"""Share of pod time in loads above which they are why requests wait, not a lack of slots."""
+LATE = HOUR
+"""Requests that came so late are still looked for when adapters first seen are brought up to date."""
 
 POOL_RULES: tuple[Callable[[PoolFacts], Iterator[Finding]], ...] = (
     thrash,
@@ -65,12 +69,12 @@ class Situation:
 
 
 def diagnosis(
-    store: Store,
+    memory: "Memory",
     window: Window,
-    lookback: int,
     *,
     expected: Sequence[Expected] = (),
     routers: Sequence[RouterSetup] = (),
+    files: Sequence[AdapterFile] = (),
 ) -> Diagnosis:
     """
     What is wrong in a window, why, and what will help; "now" is its end.
@@ -78,36 +82,101 @@ def diagnosis(
     Numbers called *now* are of the last ten minutes, those of residency and misses of the last hour; what began earlier in the
     window is told with its beginning. StoreError where a table can't be read.
     """
-    told = situation(store, window, lookback, expected=expected)
+    told = situation(memory, window, expected=expected)
     found: list[Finding] = [finding for facts in told.pools for rule in POOL_RULES for finding in rule(facts)]
-    found += lints(told.setup, window.end, routers)
-    found += _structures(store, told, lookback)
+    found += lints(told.setup, window.end, routers, files)
+    found += structures(Around(memory.store, window, memory.lookback), _thrashing(told.pools))
+    found = [one for one in found if not (one.kind == "starvation" and _explained(one, told.pools))]
     states = tuple(pool_state(facts, found) for facts in told.pools)
     return Diagnosis(window, states, in_order(found), tuple(gaps(told.pools)))
 
 
-def _structures(store: Store, told: Situation, lookback: int) -> Iterator[Finding]:
-    """Stampedes and the like; chains of swaps only where a pool thrashes."""
-    window = told.window
-    read = Frames(store, window, Past(store, lookback))
-    before = Window(window.end - max(lookback, window.end - window.start), window.start)
-    lasting = store.rows(ADAPTER_EVENTS, before, pl.col("kind").is_in(LASTING))
-    events = pl.concat([read.events, lasting.lazy()]).unique(["stream", "seq"], keep="any", maintain_order=True)
-    requests = store.rows(REQUESTS, Window(window.start - WARM_UP, window.end)).lazy()
-    samples = store.rows(SAMPLES, window, pl.col("metric").is_in(SAMPLED)).lazy()
-    loads = store.scan(ADAPTER_EVENTS, before).filter(pl.col("kind") == "load")
-    usual = usual_load_seconds(loads).collect(engine="streaming").lazy()
-    yield from structures(events, read.stays, requests, samples, window, usual)
-    thrashing = pl.DataFrame(
-        [{"cluster": one.cluster, "pool": one.pool, "role": one.role} for one in told.pools if one.onset is not None],
-        schema=dict.fromkeys(POOL, pl.String()),
+class Memory:
+    """
+    What is carried from one diagnosis of a store to the next: when adapters were first seen, and how busy each hour was.
+
+    A new one reads it from the store; a kept one reads only what came since. Not for several threads at once.
+    """
+
+    def __init__(self, store: Store, lookback: int) -> None:
+        self.store = store
+        self.lookback = lookback
+        self._seen = no_first_seen()
+        self._seen_to: int | None = None
+        self._hours = pl.DataFrame()
+        self._hours_to: int | None = None
+
+    def first_seen(self, end: int) -> pl.DataFrame:
+        """When each adapter of each pool was first asked for, as far as ``lookback`` and a day before it go."""
+        begin = end - self.lookback - DAY if self._seen_to is None else min(self._seen_to - LATE, end - 1)
+        new = self.store.scan(REQUESTS, Window(begin, end)).select(*POOL, "adapter", "at")
+        self._seen = first_seen(
+            self._seen, new.group_by(*POOL, "adapter").agg(pl.col("at").min()).collect(engine="streaming").lazy()
+        )
+        self._seen_to = end
+        return self._seen
+
+    def hours(self, end: int) -> pl.DataFrame:
+        """Requests by whole hour of the last ``HISTORY``, read anew each hour."""
+        hour = end // HOUR
+        if self._hours_to != hour:
+            window = Window(hour * HOUR - HISTORY, hour * HOUR)
+            self._hours = hourly(self.store.scan(REQUESTS, window), window)
+            self._hours_to = hour
+        return self._hours
+
+
+class Finder:
+    """What the service asks once a minute: the findings of a window. Keeps its memory; one thread at a time."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._memory = Memory(store, round(settings.derive.lookback.total_seconds() * SECOND))
+        self._looks = settings.diagnose
+
+    def __call__(self, window: Window) -> tuple[Finding, ...]:
+        """Raises LoraWatchError where a table, the announcements or a router's configuration can't be read."""
+        return diagnosis(self._memory, window, **given(self._looks)).findings
+
+
+class Given(TypedDict):
+    """What people have said beside the data."""
+
+    expected: tuple[Expected, ...]
+    routers: tuple[RouterSetup, ...]
+    files: tuple[AdapterFile, ...]
+
+
+def given(looks: DiagnoseSettings) -> Given:
+    """Announced experiments, the configurations of routers and the adapters' files, as the configuration names them."""
+    files: list[AdapterFile] = []
+    for folder in looks.adapter_folders:
+        read, problems = read_all(folder)
+        if problems and not read:
+            raise ConfigError(f"no adapter could be read: {problems[0]}")
+        files += read
+    return Given(
+        expected=announced_in(looks.expected),
+        routers=tuple(read_router(file) for file in looks.router_configs),
+        files=tuple(files),
     )
-    if not thrashing.is_empty():
-        yield from chains(events.join(thrashing.lazy(), on=POOL, how="semi", nulls_equal=True), window)
 
 
-def situation(store: Store, window: Window, lookback: int, *, expected: Sequence[Expected] = ()) -> Situation:
+def _explained(finding: Finding, pools: Sequence[PoolFacts]) -> bool:
+    """Whether waits in the finding's pool are those of loads: a pod that stands still for them lets everybody wait."""
+    return any(
+        (one.cluster, one.pool, one.role) == (finding.cluster, finding.pool, finding.role) and (one.stall_share or 0.0) >= STALLED
+        for one in pools
+    )
+
+
+def _thrashing(pools: Sequence[PoolFacts]) -> pl.DataFrame:
+    rows = [(one.cluster, one.pool, one.role) for one in pools if one.onset is not None]
+    return pl.DataFrame(rows, schema=dict.fromkeys(POOL, pl.String()), orient="row")
+
+
+def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = ()) -> Situation:
     """Read and derive what the rules look at."""
+    store, lookback = memory.store, memory.lookback
     last = Window(max(window.start, window.end - HOUR), window.end)
     overview = overview_by_shards(store, last, lookback)
     moved = pl.col("kind").is_in(["load", "evict"])
@@ -115,10 +184,10 @@ def situation(store: Store, window: Window, lookback: int, *, expected: Sequence
     requests = store.rows(REQUESTS, Window(window.start - WARM_UP, window.end))
     inside = requests.lazy().filter(pl.col("at") >= window.start)
     lines = timeline(events, inside, window).collect()
-    seen = first_seen(no_first_seen(), store.scan(REQUESTS, Window(window.end - lookback - DAY, window.end)))
+    seen = memory.first_seen(window.end)
     began = seen.group_by(POOL).agg(began=pl.col("first_seen").min())
     fleet = overview.pods.lazy().select(*POD, "slots")
-    history = _history(store, window)
+    history = memory.hours(window.end)
     warnings, held = _warnings(store, requests, window, fleet, seen, history, expected)
     pools = []
     for pods in overview.pods.partition_by(POOL, maintain_order=True):
@@ -183,10 +252,6 @@ def _warnings(
         held = alarms(held, told)
     assert held is not None
     return told, held
-
-
-def _history(store: Store, window: Window) -> pl.DataFrame:
-    return hourly(store.scan(REQUESTS, Window(window.end - HISTORY, window.end)), Window(window.end - HISTORY, window.end))
 
 
 def _adapters(requests: pl.DataFrame, seen: pl.DataFrame, window: Window, expected: Sequence[Expected]) -> pl.DataFrame:
