@@ -27,6 +27,16 @@ GPU_METRICS = (names.GPU_ENGINE_ACTIVE, names.GPU_SM_ACTIVE, names.GPU_TENSOR_AC
 """What of the GPUs is used: four ratios, and one in percent."""
 PERCENT = frozenset({names.GPU_UTIL})
 _POD = ("cluster", "pod")
+COLLECTED = 30 * SECOND
+"""µs between two collections of dcgm-exporter, by default."""
+_MOVED = tuple(part * COLLECTED // 2 for part in range(5))
+HOST_GAP = 0.1
+"""
+The greatest share of a step in which the GPU waits for the host between two kernels. Engines that replay CUDA graphs lose a few
+percent; one that launches every kernel of a small batch by itself may lose more than this, and should be timed by the agent.
+"""
+_LONGEST_LOAD = 3600 * SECOND
+"""µs behind the window's end at which a load may end that began within it."""
 _JITTER = 0.01
 """How far above 1 a ratio may be and still be one: counters are divided by a clock of their own."""
 
@@ -53,11 +63,15 @@ def inference_share(
       engine whose log holds steps, but none in the window, was idle: 0.
     * **A-**, the same by host time: launches are asynchronous, so it is not quite GPU time. One host-timed record makes the
       engine A-.
-    * **B**, no steps, but GPU_ENGINE_ACTIVE and a log that says how long every load took: the mean of the pod's GPUs over time.
-      It counts whatever keeps the engine busy, so it is the most that inference can have had; adapter share is the seconds of
-      the loads inside steps, beside it and not subtracted: uploads run on the copy engines, which it does not count.
-    * **C**, GPU counters, but the loads' seconds unknown: the interval from SM_ACTIVE (where it is off, the greater of
-      TENSOR_ACTIVE and DRAM_ACTIVE; 0 where all are) to the lesser of GPU_ENGINE_ACTIVE and nonidle (1 where neither is there).
+    * **B**, no steps, but GPU_ENGINE_ACTIVE (the mean of the pod's GPUs over time) and a log that says how long every load took.
+      The interval from ``engine − stall`` to the least of ``engine ÷ (1 − HOST_GAP)``, ``nonidle − stall`` and ``1 − stall``. An
+      upload runs on copy engines, which the counter leaves out, while a drained batch and a warm-up keep the compute engine
+      busy: of the time of loads anything from none to all is in the counter. And a step is longer than what it counts of it, by
+      the gaps in which the GPU waits for the host. Adapter share is the seconds of the loads inside steps.
+    * **C**, other GPU counters, or the loads' seconds unknown. The lower end: SM_ACTIVE (where it is off, the greater of
+      TENSOR_ACTIVE and DRAM_ACTIVE) less the stall; 0 where the loads' seconds are unknown, since then all that the counters saw
+      may have been loads. The upper end: the least of ``engine ÷ (1 − HOST_GAP)`` and ``nonidle`` that is there, else 1; less
+      the stall where that is known. ``nonidle`` counts, for B and C, where generated tokens are counted too.
     * **D**, no steps and no GPU counters but samples of running requests: ``nonidle − stall``. nonidle: time share with requests
       running > 0 (step function, gaps out), at the most with every stretch between scrapes in which a token was generated; stall:
       seconds of the loads inside steps. Where a load's seconds are unknown or the engine has no events the stall may be anything:
@@ -65,7 +79,9 @@ def inference_share(
 
     ``busy_ratio`` is what dashboards show: GPU_UTIL (GPU_ENGINE_ACTIVE where it is not there, as under MIG), mean of the group's
     GPUs; never a grade of its own. ``busy_minus_inference`` is how much of that was not inference, at the least: ``busy_ratio −
-    share_high`` over the engines that have both; null: unknown. Far above 0 the dashboard lies.
+    share_high``, 0 where that is negative, over the engines that have both; null: unknown. Far above 0 the dashboard lies.
+    An exporter's value tells of the ``COLLECTED`` that ended up to ``COLLECTED`` before it was read, and is held until it is read
+    again: so ends are made of the least and the greatest mean of a counter over the window moved on by 0 … 2 · COLLECTED.
     GPU counters are of a pod, so its engines share them. A pod that only they know has no row: it may be anybody's job. Values
     outside 0 … 1 (0 … 100) say nothing.
 
@@ -92,38 +108,32 @@ def inference_share(
     stepped = (pl.col("execute").is_not_null() & (pl.col("up_seconds") > 0)).fill_null(value=False)
     known = (pl.col("unknown_loads") == 0).fill_null(value=False)
     counted = ~stepped & pl.col("gpu_seconds").is_not_null()
-    busy = counted & known & pl.col("engine_active").is_not_null()
+    busy = counted & known & pl.col("engine_active_high").is_not_null()
     between = counted & ~busy
     sampled = (~stepped & ~counted & (pl.col("sampled") > 0)).fill_null(value=False)
     stall = pl.col("stall").fill_null(0.0)
     rest = (pl.col("nonidle") - stall).clip(lower_bound=0)
     most_rest = (pl.col("worked") - stall).clip(lower_bound=0)
-    nonidle = pl.when(pl.col("sampled") > 0).then(pl.col("worked") / pl.col("sampled"))
-    most = pl.min_horizontal("engine_active", nonidle).fill_null(1.0)
-    least = pl.coalesce("sm_active", pl.max_horizontal("tensor_active", "dram_active"), pl.lit(0.0))
+    stalled = pl.when(known).then(stall / pl.col("gpu_seconds")).otherwise(0.0)
+    nonidle = pl.when((pl.col("sampled") > 0) & pl.col("bounded")).then(pl.col("worked") / pl.col("sampled"))
+    most = pl.min_horizontal(pl.col("engine_active_high") / (1 - HOST_GAP), nonidle.fill_null(1.0) - stalled).clip(0, 1)
+    counter = pl.coalesce("sm_active_low", pl.max_horizontal("tensor_active_low", "dram_active_low"))
+    counter = pl.when(busy).then("engine_active_low").otherwise(counter)
+    least = pl.when(known).then((counter - stalled).clip(lower_bound=0)).fill_null(0.0)
     inference = pl.col("execute") - pl.col("adapter")
     lit = {grade: pl.lit(grade, dtype=GRADE) for grade in ("B", "C", "D")}
     engines = parts.select(
         *ENGINE,
-        high=pl.when(stepped)
-        .then(inference)
-        .when(busy)
-        .then(pl.col("engine_active") * pl.col("gpu_seconds"))
-        .when(between)
-        .then(most * pl.col("gpu_seconds"))
-        .when(sampled)
-        .then(most_rest),
+        high=pl.when(stepped).then(inference).when(counted).then(most * pl.col("gpu_seconds")).when(sampled).then(most_rest),
         low=pl.when(stepped)
         .then(inference)
-        .when(busy)
-        .then(pl.col("engine_active") * pl.col("gpu_seconds"))
-        .when(between)
+        .when(counted)
         .then(pl.min_horizontal(least, most) * pl.col("gpu_seconds"))
         .when(sampled & known)
         .then(rest)
         .when(sampled)
         .then(0.0),
-        lost=pl.when(stepped).then("adapter").when(busy | (sampled & known)).then(stall),
+        lost=pl.when(stepped).then("adapter").when((counted | sampled) & known).then(stall),
         observed=pl.when(stepped).then("up_seconds").when(counted).then("gpu_seconds").when(sampled).then("sampled"),
         grade=pl.when(stepped)
         .then("step_grade")
@@ -138,9 +148,7 @@ def inference_share(
         busy_seconds="busy_seconds",
         ranked=pl.when(stepped)
         .then(pl.max_horizontal("boot_provenance", "step_provenance"))
-        .when(busy)
-        .then(pl.max_horizontal("boot_provenance", "gpu_provenance"))
-        .when(between)
+        .when(counted)
         .then(pl.max_horizontal("boot_provenance", "gpu_provenance", "sample_provenance"))
         .when(sampled)
         .then(pl.max_horizontal("boot_provenance", "sample_provenance"))
@@ -165,7 +173,7 @@ def inference_share(
         engines_unknown=(~graded).sum().cast(pl.Int64),
         bad_records=pl.col("bad").sum().cast(pl.Int64),
         busy_ratio=_mean("busy", "busy_seconds"),
-        busy_minus_inference=_mean(pl.col("busy") - pl.col("high") / pl.col("observed"), "busy_seconds"),
+        busy_minus_inference=_mean((pl.col("busy") - pl.col("high") / pl.col("observed")).clip(lower_bound=0), "busy_seconds"),
         provenance=pl.col("ranked").max().cast(pl.String),
     )
 
@@ -178,7 +186,11 @@ def _mean(of: pl.Expr | str, weight: str) -> pl.Expr:
 
 
 def _gpus(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
-    """Per pod: the time average of each counter over its GPUs, and the seconds a GPU was counted for on average."""
+    """
+    Per pod: the time average of each counter over its GPUs, and the seconds a GPU was counted for on average.
+
+    ``<counter>_low`` and ``<counter>_high`` are the least and the greatest average over the window as it is and moved on.
+    """
     value = pl.when(pl.col("metric").is_in(sorted(PERCENT))).then(pl.col("value") / 100).otherwise("value")
     of_gpus = (
         samples.filter(pl.col("metric").is_in(GPU_METRICS))
@@ -187,27 +199,32 @@ def _gpus(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
             value=pl.when(pl.col("value").is_between(0, 1 + _JITTER)).then(pl.col("value").clip(0, 1)).otherwise(math.nan)
         )
     )
-    held = held_samples(of_gpus, window).join(of_gpus.select("engine", "metric").unique(), on="engine")
-    seconds = (pl.col("end") - pl.col("start")) / SECOND
+    held = held_samples(of_gpus, Window(window.start, window.end + _MOVED[-1]))
+    held = held.join(of_gpus.select("engine", "metric").unique(), on="engine")
+    seconds = overlap_seconds(pl.col("start"), pl.col("end"), window.start, window.end)
 
     def of(*metrics: str) -> pl.Expr:
         return pl.col("metric").is_in(metrics)
 
-    def mean(metric: str) -> pl.Expr:
-        return pl.when(of(metric).any()).then(
-            (pl.col("value") * seconds).filter(of(metric)).sum() / seconds.filter(of(metric)).sum()
-        )
+    def mean(metric: str, moved: int = 0) -> pl.Expr:
+        inside = overlap_seconds(pl.col("start"), pl.col("end"), window.start + moved, window.end + moved).filter(of(metric))
+        return pl.when(inside.sum() > 0).then((pl.col("value").filter(of(metric)) * inside).sum() / inside.sum())
 
     def covered(metric: str) -> pl.Expr:
-        there = of(metric)
+        there = of(metric) & (seconds > 0)
         return pl.when(there.any()).then(seconds.filter(there).sum() / pl.col("engine").filter(there).n_unique())
 
+    counters = {
+        "engine_active": names.GPU_ENGINE_ACTIVE,
+        "sm_active": names.GPU_SM_ACTIVE,
+        "tensor_active": names.GPU_TENSOR_ACTIVE,
+        "dram_active": names.GPU_DRAM_ACTIVE,
+    }
     return held.group_by(_POD).agg(
         engine_active=mean(names.GPU_ENGINE_ACTIVE),
-        sm_active=mean(names.GPU_SM_ACTIVE),
-        tensor_active=mean(names.GPU_TENSOR_ACTIVE),
-        dram_active=mean(names.GPU_DRAM_ACTIVE),
         util=mean(names.GPU_UTIL),
+        **{f"{name}_low": pl.min_horizontal(*(mean(metric, moved) for moved in _MOVED)) for name, metric in counters.items()},
+        **{f"{name}_high": pl.max_horizontal(*(mean(metric, moved) for moved in _MOVED)) for name, metric in counters.items()},
         gpu_seconds=pl.coalesce(
             covered(names.GPU_ENGINE_ACTIVE),
             covered(names.GPU_SM_ACTIVE),
@@ -224,17 +241,27 @@ def _with_gpus(parts: pl.LazyFrame, gpus: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _loads(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
-    """Per engine with events: seconds of the loads inside steps, and how many such loads' seconds are unknown."""
-    in_window = pl.col("at").is_between(window.start, window.end, closed="left")
-    load = in_window & (pl.col("kind") == "load") & pl.col("in_step").ne_missing(False) & pl.col("reason").ne_missing("warmup")
+    """
+    Per engine with events: seconds of the loads inside steps, and how many such loads' seconds are unknown.
+
+    A load covers ``[at − seconds, at)``: of one across the window's edge the part inside counts. Loads into the two tiers follow
+    each other, so their seconds add up.
+    """
+    around = pl.col("at").is_between(window.start, window.end + _LONGEST_LOAD, closed="left")
+    load = around & (pl.col("kind") == "load") & pl.col("in_step").ne_missing(False) & pl.col("reason").ne_missing("warmup")
     took = pl.col("seconds")
     timed = (took.is_finite() & (took >= 0)).fill_null(value=False)
+    began = pl.col("at") - (took.clip(0, _LONGEST_LOAD / SECOND) * SECOND).round().cast(pl.Int64, strict=False)
+    inside = overlap_seconds(began, pl.col("at"), window.start, window.end)
     stalls = (
         events.filter(load)
-        .select(*ENGINE, "stream", "seq", "seconds")
+        .select(*ENGINE, "stream", "seq", "at", "seconds")
         .filter(said_once())
         .group_by(ENGINE)
-        .agg(stall=took.filter(timed).sum(), unknown_loads=(~timed).sum().cast(pl.Float64))
+        .agg(
+            stall=inside.filter(timed).sum(),
+            unknown_loads=(~timed & (pl.col("at") < window.end)).sum().cast(pl.Float64),
+        )
     )
     return (
         events.select(ENGINE)
@@ -276,8 +303,9 @@ def _samples(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     """
     Per engine with samples of running requests: seconds covered, seconds not idle, and ``worked``: the most those may be.
 
-    Scrapes miss requests shorter than their distance; the count of generated tokens does not: a stretch between two scrapes in
-    which it grew (or began anew) was not idle all along, so ``worked`` counts the whole of it.
+    Scrapes miss requests shorter than their distance; the count of generated tokens does not. A stretch between two scrapes in
+    which it grew (or began anew), or at whose end a request runs that may have come without a token since, was not idle all
+    along: ``worked`` counts the whole of it. Without the count it is what was seen, and ``bounded`` is false: more is possible.
     """
     held = held_samples(samples.filter(pl.col("metric") == names.REQUESTS_RUNNING), window)
     seconds = (pl.col("end") - pl.col("start")) / SECOND
@@ -286,25 +314,36 @@ def _samples(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
         sampled=seconds.sum(),
         sample_provenance=pl.max_horizontal(ranked_provenance().max(), pl.lit(str(Provenance.ACTIVITY), dtype=PROVENANCE)),
     )
-    before = pl.col("at").shift(1).over(ENGINE)
-    grew = (
-        samples.filter((pl.col("metric") == names.GENERATION_TOKENS) & pl.col("value").is_finite())
+    counted = samples.filter(pl.col("metric") == names.GENERATION_TOKENS).select(ENGINE).unique().with_columns(bounded=True)
+    value = pl.col("value")
+    grew = _stretches(samples, names.GENERATION_TOKENS, value != value.shift(1).over(ENGINE), window)
+    came = _stretches(samples, names.REQUESTS_RUNNING, value > 0, window).join(counted, on=ENGINE, how="semi", nulls_equal=True)
+    busy = held.filter(value > 0).select(*ENGINE, "start", "end", height=pl.lit(1, pl.Int64))
+    worked = (
+        swept(pl.concat([busy, grew, came]), ENGINE)
+        .group_by(ENGINE)
+        .agg(worked=pl.col("seconds").filter(pl.col("height") > 0).sum())
+    )
+    return (
+        sampled.join(worked, on=ENGINE, how="left", nulls_equal=True)
+        .join(counted, on=ENGINE, how="left", nulls_equal=True)
+        .with_columns(worked=pl.min_horizontal(pl.max_horizontal("nonidle", pl.col("worked").fill_null(0.0)), "sampled"))
+    )
+
+
+def _stretches(samples: pl.LazyFrame, metric: str, which: pl.Expr, window: Window) -> pl.LazyFrame:
+    """The stretches between two samples of a metric for whose later one ``which`` holds, cut to the window, each of height 1."""
+    return (
+        samples.filter((pl.col("metric") == metric) & pl.col("value").is_finite())
         .group_by(*ENGINE, "at")
         .agg(pl.col("value").sum())
         .sort(*ENGINE, "at")
-        .with_columns(start=before, changed=pl.col("value") != pl.col("value").shift(1).over(ENGINE))
-        .filter(pl.col("changed") & (pl.col("at") > window.start) & (pl.col("start") < window.end))
+        .with_columns(start=pl.col("at").shift(1).over(ENGINE), chosen=which)
+        .filter(pl.col("chosen") & (pl.col("at") > window.start) & (pl.col("start") < window.end))
         .select(
             *ENGINE,
             start=pl.max_horizontal("start", pl.lit(window.start)),
             end=pl.min_horizontal("at", pl.lit(window.end)),
             height=pl.lit(1, pl.Int64),
         )
-    )
-    busy = held.filter(pl.col("value") > 0).select(*ENGINE, "start", "end", height=pl.lit(1, pl.Int64))
-    worked = (
-        swept(pl.concat([busy, grew]), ENGINE).group_by(ENGINE).agg(worked=pl.col("seconds").filter(pl.col("height") > 0).sum())
-    )
-    return sampled.join(worked, on=ENGINE, how="left", nulls_equal=True).with_columns(
-        worked=pl.min_horizontal(pl.max_horizontal("nonidle", pl.col("worked").fill_null(0.0)), "sampled")
     )
