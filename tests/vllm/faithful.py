@@ -5,7 +5,7 @@ are laid side by side.
 Time goes in *instants*, the seams between two engine steps: requests finish with the step before the seam and are scheduled for
 the step behind it, so times of both kinds that lie within ``SEAM`` are one instant, unless a step lies between. A request that
 was in the queue when others finished, and is the next to be scheduled, is scheduled at that same seam, however long the engine
-took. The replay gets instants instead of µs, since an engine decides at instants only.
+took, and so is who is scheduled with it. The replay gets instants instead of µs, since an engine decides at instants only.
 
 A *move* is a load or an eviction: kind, tier, adapter, and the slot where the tier is the GPU. A cold load is two moves. Moves of
 one step are a bag: the log has them in the engine's order, ``Outcome`` does not say in which order a step did its loads.
@@ -19,6 +19,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,8 +159,10 @@ def tell(venv: Path, model: Path, directory: Path, *, slots: int, cpu_places: in
         boundary, end = asyncio.run(drive())
     finally:
         server.stop()
-    boots = {file.name.split(".")[0] for file in events.glob("*.jsonl")}
-    logs = [[json.loads(line) for file in sorted(events.glob(f"{b}.*.jsonl")) for line in file.open()] for b in sorted(boots)]
+    logs = []
+    for boot in sorted({file.name.split(".")[0] for file in events.glob("*.jsonl")}):
+        texts = [file.read_text() for file in sorted(events.glob(f"{boot}.*.jsonl"))]
+        logs.append([json.loads(line) for text in texts for line in text.splitlines()])
     worker, api = ([r for r in log if r["at"] < end] for role in ("worker", "api") for log in logs if log[0]["role"] == role)
     requests = [r for r in api if r["kind"] == "request"]
     answers |= {asked.request_id: asked.status or 0 for asked in traffic.asked}
@@ -211,6 +214,11 @@ def instants(requests: Sequence[dict[str, Any]]) -> tuple[list[int], list[int], 
     """
     Where each request was scheduled and where it finished, as instants from 0; and the µs at which each instant was over.
     """
+    order = sorted(range(len(requests)), key=lambda i: int(requests[i]["scheduled"]))
+    longest = [r["queued"] for r in requests]  # since when the longest waiting of those scheduled together had been queued
+    for one, other in [*pairwise(order), *pairwise(order[::-1])]:
+        if abs(requests[one]["scheduled"] - requests[other]["scheduled"]) <= SEAM:
+            longest[other] = min(longest[one], longest[other])
     marks = sorted(
         [(r["finished"], False, i) for i, r in enumerate(requests)] + [(r["scheduled"], True, i) for i, r in enumerate(requests)]
     )
@@ -219,7 +227,7 @@ def instants(requests: Sequence[dict[str, Any]]) -> tuple[list[int], list[int], 
         before = marks[k - 1] if k else None
         apart = before is None or at - before[0] > SEAM
         if before is not None and begins and not before[1]:
-            apart = apart and requests[i]["queued"] > before[0]
+            apart = apart and longest[i] > before[0]
         elif before is not None and before[1] and not begins:
             apart = True
         if apart:
