@@ -117,7 +117,7 @@ class ReuseHistograms:
         Miss ratios of each group at each number of slots (the group's own: a pod's by pod, all by pool).
 
         Columns: the group's, ``slots``, ``miss_ratio``, ``requests`` (that it rests on, faded), ``method``, ``error_class``
-        (within 0.03; while fewer than the memory have come, too high, as first uses are misses), ``provenance``.
+        (while fewer than the memory have come, too high, as first uses are misses), ``provenance``.
         """
         rows = []
         for key, histogram in sorted(self._held.items(), key=lambda item: tuple(part or "" for part in item[0])):

@@ -3,12 +3,11 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-from derive.asked import QUICK, asked, named
+from derive.asked import QUICK
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lora_watch.derive.che import characteristic_seconds, che, distinct, loads
-from lora_watch.derive.rates import rates
 from lora_watch.model import SECOND, Window
 from lora_watch.replay.stack import misses_by_slots
 from lora_watch.replay.trace import Trace
@@ -89,10 +88,8 @@ def test_no_slot_at_all_loads_for_every_request():
     assert che(by_name(a=1.0, b=2.0), 0)["miss_ratio"].item() == 1.0
 
 
-def test_rates_of_requests_are_those_that_finished_in_the_window():
-    frame = pl.concat([named("aab"), asked([(99, "a")], takes=5.0, stream="late"), asked([(5, None)], stream="base")])
-    told = rates(frame.lazy(), HUNDRED).sort("adapter", nulls_last=True).collect()
-    assert told.select("adapter", "requests", "requests_per_second").rows() == [("a", 2, 0.02), ("b", 1, 0.01), (None, 1, 0.01)]
+def test_a_rate_that_is_nearly_nothing_ends_in_no_time_at_all():
+    assert characteristic_seconds(np.array([1.0, 1e-320]), 1.5) == math.inf
 
 
 def test_infinite_where_fewer_are_asked_for_than_slots():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lora_watch.derive.locality import POD
+from lora_watch.derive.locality import POD, ErrorClass
 from lora_watch.derive.reuse_histogram import ReuseHistogram, ReuseHistograms
 from lora_watch.model import MINUTE
 from lora_watch.replay.reuse import BUCKETS, edges
@@ -131,7 +131,7 @@ def test_frames_feed_a_histogram_for_each_pod():
     curves = told.curves([1, 2])
     assert curves.select("pod", "slots").rows() == [("x", 1), ("x", 2), ("y", 1), ("y", 2)]
     assert curves["miss_ratio"].to_list() == pytest.approx([0.25, 0.25, 1.0, 0.5], abs=1e-3)
-    assert curves["error_class"].unique().to_list() == ["too high while the histogram is younger than its memory"]
+    assert curves["error_class"].unique().to_list() == [ErrorClass.FADING]
 
 
 def test_feeding_in_parts_is_the_same_as_at_once_and_the_worst_provenance_is_kept():
@@ -147,7 +147,7 @@ def test_feeding_in_parts_is_the_same_as_at_once_and_the_worst_provenance_is_kep
 def test_a_histogram_older_than_its_memory_is_within_three_points():
     told = ReuseHistograms(memory=5)
     told.update(named("abcabcabc").lazy(), MINUTE)
-    assert told.curves([1])["error_class"].item() == "within 0.03"
+    assert told.curves([1])["error_class"].item() == ErrorClass.THREE_POINTS
 
 
 def test_no_requests_have_no_curve():
