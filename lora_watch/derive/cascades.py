@@ -69,7 +69,7 @@ def cascades(
         .agg(
             *(pl.col(column).first() for column in (*POOL, "pod", "engine")),
             adapters=pl.col("adapter"),
-            start=pl.col("evicted_at").first(),
+            start=pl.max_horizontal(pl.col("evicted_at").first(), pl.lit(window.start)),
             end=pl.col("at").last() + 1,
             swaps=pl.len().cast(pl.Int64),
             last_evicted=pl.col("victim").last(),

@@ -19,8 +19,8 @@ RARE_SHARE = 0.01
 FLAGGED_RATIO = 3.0
 FLAGGED_SHARE = 0.10
 """Both from simulations: 1.7 times on a healthy cluster, 1.2 in a thrash, so three; and below a tenth it costs little."""
-FLAGGED_CHANCE = 1e-5
-"""A bin is one of 1,440 a day and pool: a false alarm in some seventy days, if swaps take over a tenth of the time."""
+FLAGGED_CHANCE = 1e-6
+"""A bin is one of 1,440 a day and pool. Simulated: of 950 minutes without a convoy the least was 5e-5; of 15 with one, 12 are below."""
 
 
 def convoys(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | None = None) -> pl.LazyFrame:
@@ -30,19 +30,21 @@ def convoys(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | Non
     Columns, between the head (pods and adapters: those that loaded in it) and provenance: ``many_pods`` (m), ``pool_pods``,
     ``most_pods_at_once``, ``many_loading_seconds`` (time with m pods or more loading), ``expected_seconds`` (the same if pods
     were independent), ``ratio`` of the two, ``swap_share`` (pod-time spent loading ÷ pod-time), ``loads``, ``chance`` (of the
-    least likely bin, an upper bound) and ``tolerance_seconds``.
+    least likely bin) and ``tolerance_seconds``.
 
     Formula. The window is cut into bins of a minute. Around each, pod i loads for a share ``p_i`` of the time (the union of its
-    loads; of the five bins before and the five after, whichever has more); independent pods would have k of them loading for
-    the share that the Poisson-binomial distribution of the p gives k. ``m`` is the least number, two or more, that they would
-    reach for at most ``RARE_SHARE`` of the time (all pods if even these are often loading together). The shares are those
-    of the minutes around, so neither a step in the load nor a pool that swaps all day is a convoy; loading *together* is.
-    A bin is flagged if time with m or more is over 3 times what is expected, ``swap_share``
-    over 10 %, and chance below 1e-5: together-times of independent pods come one by one and last ``τ = mean load ÷ m`` each, so
-    of ``N = expected ÷ τ`` of them the chance to add up to x is at most ``exp(−(√(x/τ) − √N)²)`` (Chernoff, compound Poisson).
-    Flagged bins side by side make one row; a bin that has m pods at once and is not flagged has a row of its own.
+    loads; of the five bins before, the five after, or the whole window, whichever has most); independent pods would have k of
+    them loading for the share that the Poisson-binomial distribution of the p gives k. ``m`` is two or more, and a number that
+    they would reach for at most ``RARE_SHARE`` of the time (all pods if even these are often loading together): of those that
+    were reached the one of the least chance, and that chance times how many were tried. The shares
+    are those of the minutes around, so neither a step in the load nor a pool that swaps all day is a convoy; loading
+    *together* is. A bin is flagged if time x with m or more is over 3 times what is expected, ``swap_share`` over 10 %, and chance
+    below 1e-6. Chance: together-times of independent pods come by a Poisson process, ``N = expected ÷ τ`` in a bin, and last
+    ``τ = Σ l² ÷ Σ l ÷ m`` in the mean (l: lengths of loads; long ones meet more often), taken as exponential; so
+    ``chance = Σ_j Poisson(j; x ÷ τ) · P(Poisson(N) > j)``. Flagged bins side by side make one row; a bin that has m pods at
+    once and is not flagged has a row of its own.
 
-    Edge cases. ``ratio`` is null where nothing is expected: no pod loads in the minutes around. A pool with one loading pod has
+    Edge cases. A pool with one loading pod has
     no row. A pool whose pods load nearly all the time can't be told: even all of
     them together are expected, and the ratio can't reach 3; that is thrash, not a convoy. Times are put on one clock
     (:func:`~lora_watch.derive.clocks.clock_offsets`); what remains is ``tolerance_seconds``, well below a convoy's length. Loads
@@ -93,9 +95,7 @@ def convoys(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | Non
         provenance=pl.col("provenance").cast(PROVENANCE).max().cast(pl.String),
     )
     return structures(
-        merged.with_columns(
-            ratio=pl.when(pl.col("expected_seconds") > 0).then(pl.col("many_loading_seconds") / pl.col("expected_seconds"))
-        ),
+        merged.with_columns(ratio=pl.col("many_loading_seconds") / pl.col("expected_seconds")),
         (
             "many_pods",
             "pool_pods",
@@ -176,23 +176,28 @@ def _bins_of(loads: pl.DataFrame, key: tuple[str | None, ...], window: Window) -
     at_least = np.cumsum(independent[::-1], axis=0)[::-1]  # row k: k pods or more
     rare = at_least <= RARE_SHARE
     rare[:2] = False
-    many = np.where(rare.any(axis=0), rare.argmax(axis=0), len(pods))
-    chosen = np.flatnonzero((most >= np.maximum(many, 2)) & (many >= 2))
-    many = many[chosen]
-    observed = np.cumsum(together[::-1], axis=0)[::-1][many, chosen] / SECOND
-    expected = at_least[many, chosen] * length[chosen] / SECOND
-    each = float((end - begin).mean()) / SECOND / many if len(begin) else np.ones(len(chosen))
-    excess = np.maximum(np.sqrt(observed / each) - np.sqrt(expected / each), 0.0)
+    fewest = np.where(rare.any(axis=0), rare.argmax(axis=0), len(pods))
+    lengths = (end - begin).astype(np.float64)
+    together_for = np.cumsum(together[::-1], axis=0)[::-1] / SECOND
+    expected_for = at_least * length / SECOND
+    chances = np.ones_like(expected_for)
+    for many in range(2, int(most.max()) + 1):
+        each = float((lengths**2).sum() / lengths.sum()) / SECOND / many
+        tried = np.flatnonzero((fewest <= many) & (most >= many))
+        chances[many, tried] = _chance(together_for[many, tried] / each, expected_for[many, tried] / each)
+    chosen = np.flatnonzero((most >= fewest) & (fewest >= 2))
+    number = chances[:, chosen].argmin(axis=0)
+    number = np.maximum(number, fewest[chosen])
     edges = window.start + chosen * BIN
     return pl.DataFrame(
         {
             "bin": chosen,
-            "many_pods": many,
+            "many_pods": number,
             "most_pods_at_once": most[chosen],
-            "many_loading_seconds": observed,
-            "expected_seconds": expected,
+            "many_loading_seconds": together_for[number, chosen],
+            "expected_seconds": expected_for[number, chosen],
             "loading_seconds": spent.sum(axis=0)[chosen] / SECOND,
-            "chance": np.exp(-(excess**2)),
+            "chance": np.minimum(chances[number, chosen] * (most - fewest + 1)[chosen], 1.0),
             "first": edges,
             "last": np.minimum(edges + BIN, window.end),
         },
@@ -239,20 +244,38 @@ def _together(begin: NDArray[np.int64], end: NDArray[np.int64], pods: int, bins:
 
 def _around(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     """
-    The greater of the mean shares of ``NEIGHBOURS`` bins before and after each bin; what lies past the window is left out.
+    The greatest of the mean shares of ``NEIGHBOURS`` bins before each bin, of as many after it, and of all bins.
 
-    A window of one bin has no neighbours: its own share is all there is.
+    What lies past the window is left out. The mean of all is there for pods that load seldom: a few minutes without a load do
+    not make one unexpected.
     """
     pods, bins = shares.shape
-    if bins == 1:
-        return shares
     sums = np.concatenate([np.zeros((pods, 1)), np.cumsum(shares, axis=1)], axis=1)
     place = np.arange(bins)
     low, high = np.maximum(place - NEIGHBOURS, 0), np.minimum(place + 1 + NEIGHBOURS, bins)
     before = (sums[:, place] - sums[:, low]) / np.maximum(place - low, 1)
     after = (sums[:, high] - sums[:, place + 1]) / np.maximum(high - place - 1, 1)
-    around: NDArray[np.float64] = np.clip(np.maximum(before, after), 0.0, 1.0)
+    around: NDArray[np.float64] = np.clip(np.maximum(np.maximum(before, after), shares.mean(axis=1, keepdims=True)), 0.0, 1.0)
     return around
+
+
+def _chance(observed: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    """
+    That a Poisson number of exponential times of mean 1, ``expected`` of them, adds up to ``observed`` or more.
+
+    Formula: ``Σ_j Poisson(j; observed) · P(Poisson(expected) > j)``. Beyond 300 observed is taken as 300: the chance is small
+    already.
+    """
+    observed = np.minimum(observed, 300.0)
+    chance = np.zeros(len(observed))
+    more = -np.expm1(-expected)  # P(Poisson(expected) > j)
+    here, there = np.exp(-observed), np.exp(-expected)
+    for j in range(600):
+        chance += here * more
+        here = here * observed / (j + 1)
+        there = there * expected / (j + 1)
+        more = np.maximum(more - there, 0.0)
+    return chance
 
 
 def _poisson_binomial(shares: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -57,7 +57,7 @@ def relatives(names: Iterable[str]) -> list[Relative]:
     numbered: ``exp3``), versions (``v2``, ``v2.1``), dates (``2026``, ``20260305``, ``2026-03-05``) or a revision (seven hex
     digits or more with a letter and a digit). Parent is the longest existing name of which the rest is such a suffix. Any other
     rest names a variant only if ``SHARED_BY`` existing names or more have a relative with exactly that rest. A name without an
-    existing parent is listed if another name has the same base. Counts of requests play no part: from counts alone the parent
+    existing parent is listed if another one without has the same base. Counts of requests play no part: from counts alone the parent
     is found one time in four.
 
     Edge cases. ``x-7`` and ``x-de`` are not variants of ``x``: numbers count customers and words are languages, unless they are
@@ -88,8 +88,8 @@ def relatives(names: Iterable[str]) -> list[Relative]:
                 if name not in read and (longest is None or len(parent) > len(longest.parent or "")):
                     found[name] = Relative(name, read.get(parent, (parent,))[0], parent, suffix, "shared")
     siblings: dict[str, int] = defaultdict(int)
-    for base, _, _ in read.values():
-        siblings[base] += 1
+    for base, parent, _ in read.values():
+        siblings[base] += parent is None
     for name, (base, parent, kind) in read.items():
         if parent is not None or siblings[base] > 1:
             stem = parent if parent is not None else base

@@ -11,8 +11,8 @@ HEAD = ("cluster", "pool", "role", "pods", "adapters", "start", "end", "flagged"
 """
 The first columns of any structure; the last one is ``provenance``, between them are the numbers that prove it.
 
-``pods`` and ``adapters`` are lists (empty: not about single ones), ``start`` and ``end`` are µs UTC, half-open, cut to the
-window. ``flagged`` is whether the numbers pass the structure's own test; a row that does not pass explains, and is no alarm.
+``pods`` and ``adapters`` are lists (empty: not about single ones), ``start`` and ``end`` are µs UTC, half-open, within the
+window unless the structure says otherwise. ``flagged`` is whether the numbers pass the structure's own test; a row that does not pass explains, and is no alarm.
 """
 NONE_NAMED = pl.lit([], dtype=pl.List(pl.String))
 """An empty list of pods or adapters."""

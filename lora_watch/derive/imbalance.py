@@ -47,7 +47,9 @@ def imbalance(
     window in which it was scheduled, or finished if it never was; base model requests count. A pool with one pod has no row.
     """
     moment = pl.coalesce("scheduled", "at")
-    asked = requests.filter(moment.is_between(window.start, window.end, closed="left")).filter(said_once())
+    columns = (*POD, "adapter", "stream", "seq", "scheduled", "queued", "arrived", "provenance")
+    inside = moment.is_between(window.start, window.end, closed="left")
+    asked = requests.filter(inside).select(columns).filter(said_once()).cache()
     counts = [asked.select(*POD, "adapter", ranked=ranked_provenance(), what=pl.lit("requests"))]
     if events is not None:
         load = (pl.col("kind") == "load") & (pl.col("tier") == "gpu") & pl.col("ok").ne_missing(False) & counted()

@@ -36,20 +36,20 @@ def reload_loops(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     """
     kind, adapter = pl.col("kind"), pl.col("adapter")
     inside = pl.col("at").is_between(window.start, window.end, closed="left")
+    same_boot = pl.col("stream") == pl.col("stream").shift(1)
     gpu = (
         events.filter((pl.col("tier") == "gpu") & kind.is_in(["load", "evict"]) & counted() & adapter.is_not_null())
         .select(*ENGINE, "adapter", "stream", "seq", "at", "kind", "reason", "from_tier", "seconds", ranked_provenance())
-        .unique(["stream", "seq"], keep="any")
         .sort("stream", "seq")
-        .with_columns(
-            alone=((pl.col("stream") == pl.col("stream").shift(1)) & (adapter == adapter.shift(1))).fill_null(value=False)
-        )
+        .filter(~(same_boot & (pl.col("seq") == pl.col("seq").shift(1))).fill_null(value=False))
+        .with_columns(alone=(same_boot & (adapter == adapter.shift(1))).fill_null(value=False))
         .filter(inside)
         .cache()
     )
     again = gpu.filter((kind == "load") & ((pl.col("reason") == "inplace").fill_null(value=False) | pl.col("alone")))
     who = [*ENGINE, "adapter"]
-    gap = pl.col("at") - pl.col("at").shift(1).over(who)
+    same = pl.all_horizontal(*(pl.col(column).eq_missing(pl.col(column).shift(1)) for column in who))
+    gap = pl.when(same).then(pl.col("at") - pl.col("at").shift(1))
     runs = (
         again.sort(*who, "at")
         .with_columns(gap=gap)

@@ -45,8 +45,8 @@ def scans(requests: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     came = pl.coalesce("queued", "arrived")
     asked = (
         requests.filter(came.is_between(window.start, window.end, closed="left") & pl.col("adapter").is_not_null())
+        .select(*POOL, "pod", "adapter", "stream", "seq", "provenance", came=came)
         .filter(said_once())
-        .select(*POOL, "pod", "adapter", "provenance", came=came)
         .sort(*POOL, "adapter", "came")
         .with_row_index("row")
         .cache()

@@ -27,9 +27,10 @@ def stampedes(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | N
 
     Formula: on one clock (:func:`~lora_watch.derive.clocks.clock_offsets`), loads i and j of an adapter overlap if
     ``began_i ≤ at_j + tolerance`` and the other way round; a group is what overlaps one behind another. The tolerance is what
-    the two clocks may be off, by default 2 × 0.05 s where neither was measured: with unmeasured clocks two loads a tenth of a
-    second apart count as overlapping. ``expected_by_chance = N μ^(k−1) ÷ (k−1)!`` with N loads of the adapter in the window,
-    ``μ = N · span ÷ window``, k pods: how many such groups independent loads would make.
+    the two clocks may be off together, 2 × 0.05 s where neither was measured: two loads a tenth of a second apart then count
+    as overlapping; ``tolerance_seconds`` is the greatest in the group. ``expected_by_chance = A N μ^(k−1) ÷ (k−1)!`` with N loads of the adapter in the window,
+    ``μ = N · (span + tolerance) ÷ window``, k pods and A adapters that the pool loaded: how many such groups independent loads
+    of so many adapters would make.
 
     Flagged: three pods or more (in a pool of two: both), and expected by chance less than 0.01.
 
@@ -43,11 +44,14 @@ def stampedes(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | N
     )
     on_clock = on_one_clock(spans, offsets, "began", "at").cache()
     who = [*POOL, "adapter"]
-    pods = on_clock.group_by(POOL).agg(pool_pods=pl.col("pod").n_unique().cast(pl.Int64))
-    reach = pl.col("at") + 2 * pl.col("clock_error")
-    opens = (pl.col("began") > reach.cum_max().shift(1).over(who)).fill_null(value=True)
+    pods = on_clock.group_by(POOL).agg(
+        pool_pods=pl.col("pod").n_unique().cast(pl.Int64), pool_adapters=pl.col("adapter").n_unique().cast(pl.Float64)
+    )
+    earliest, latest = pl.col("began") - pl.col("clock_error"), pl.col("at") + pl.col("clock_error")
+    opens = (pl.col("earliest") > pl.col("latest").cum_max().shift(1).over(who)).fill_null(value=True)
     numbered = (
-        on_clock.sort(*who, "began", "at")
+        on_clock.with_columns(earliest=earliest, latest=latest)
+        .sort(*who, "earliest", "latest")
         .with_columns(group=opens.cast(pl.Int64).cum_sum(), all_loads=pl.len().over(who).cast(pl.Int64))
         .cache()
     )
@@ -55,8 +59,9 @@ def stampedes(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | N
         numbered.group_by(*who, "group")
         .agg(
             pods=names_of("pod"),
-            start=pl.col("began").min(),
-            end=pl.col("at").max(),
+            start=pl.max_horizontal(pl.col("began").min(), pl.lit(window.start)),
+            span_seconds=(pl.col("at").max() - pl.col("began").min()) / SECOND,
+            end=pl.col("at").max() + 1,
             loads=pl.len().cast(pl.Int64),
             cold_loads=pl.col("cold").sum().cast(pl.Int64),
             load_seconds=(pl.col("at") - pl.col("began")).sum() / SECOND,
@@ -68,17 +73,16 @@ def stampedes(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | N
         .filter(pl.col("pods_loading") >= 2)
     )
     others = (pl.col("pods_loading") - 1).cast(pl.Float64)
-    met = (pl.col("end") - pl.col("start")) / SECOND + pl.col("tolerance_seconds")
+    met = pl.col("span_seconds") + pl.col("tolerance_seconds")
     mean = pl.col("all_loads") * met / window.seconds
     log_factorial = others.map_batches(_log_factorial, return_dtype=pl.Float64, is_elementwise=True)
-    expected = (pl.col("all_loads").log() + others * mean.log() - log_factorial).exp()
+    expected = ((pl.col("pool_adapters") * pl.col("all_loads")).log() + others * mean.log() - log_factorial).exp()
     enough = (pl.col("pods_loading") >= FLAGGED_PODS) | (pl.col("pods_loading") == pl.col("pool_pods"))
     return structures(
         groups.join(_most_at_once(numbered), on="group", how="left")
         .join(pods, on=POOL, how="left", nulls_equal=True)
         .with_columns(
             adapters=pl.concat_list("adapter"),
-            span_seconds=(pl.col("end") - pl.col("start")) / SECOND,
             expected_by_chance=expected,
         )
         .with_columns(flagged=enough & (pl.col("expected_by_chance") < FLAGGED_CHANCE)),
@@ -101,8 +105,8 @@ def _most_at_once(loads: pl.LazyFrame) -> pl.LazyFrame:
     """Of each group the greatest number of loads under way at one moment, to the tolerance."""
     edges = pl.concat(
         [
-            loads.select("group", moment="began", step=pl.lit(1, dtype=pl.Int64)),
-            loads.select("group", moment=pl.col("at") + 2 * pl.col("clock_error"), step=pl.lit(-1, dtype=pl.Int64)),
+            loads.select("group", moment="earliest", step=pl.lit(1, dtype=pl.Int64)),
+            loads.select("group", moment="latest", step=pl.lit(-1, dtype=pl.Int64)),
         ]
     )
     return (
