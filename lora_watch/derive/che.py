@@ -64,12 +64,15 @@ def che(rates: pl.LazyFrame, slots: int | Sequence[int] | pl.LazyFrame) -> pl.Da
     look as if they were asked for evenly: with a thousand of them it is too low by 0.11. Rates of a day in place of ten minutes
     are off by 0.08 where time zones take turns. Figures: benchmarks/README.md, *locality*.
     Requests for the base model take no slot. Groups without a rate above 0 have no row.
+    ValueError where the frame of slots shares no column with the groups.
     """
     keys = [column for column in rates.collect_schema() if column in POD]
     asked = rates.filter(pl.col("adapter").is_not_null() & (pl.col("requests_per_second") > 0))
     groups = asked.group_by(keys).agg(pl.col("requests_per_second").sort(), provenance=ranked_provenance().max().cast(pl.String))
     if isinstance(slots, pl.LazyFrame):
         told = [column for column in slots.collect_schema() if column in keys]
+        if not told:
+            raise ValueError(f"slots are of some of the rates' groups: no column of {keys} stands beside them")
         wanted = groups.join(slots.select(*told, pl.col("slots").cast(pl.Int64)), on=told, nulls_equal=True)
     else:
         numbers = pl.LazyFrame({"slots": pl.Series([slots] if isinstance(slots, int) else slots, dtype=pl.Int64)})

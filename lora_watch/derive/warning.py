@@ -229,7 +229,6 @@ def _predicted(rate: pl.DataFrame, pods: pl.DataFrame, size: pl.DataFrame, curve
             on=[*owner, "slots"],
             nulls_equal=True,
         )
-        .with_columns(miss_ratio=pl.when(pl.col("slots") <= 0).then(1.0).otherwise("miss_ratio"))
         .filter(pl.col("miss_ratio").is_not_null())
         .group_by(*POOL, "move")
         .agg(

@@ -52,6 +52,11 @@ def test_slots_may_be_a_frame_by_pool():
     assert che(by_name(a=1.0, b=1.0), slots)["slots"].to_list() == [1]
 
 
+def test_slots_that_belong_to_nobody_are_refused():
+    with pytest.raises(ValueError, match="stands beside them"):
+        che(by_name(a=1.0), pl.LazyFrame({"slots": [1]}))
+
+
 def test_no_rates_have_no_row():
     assert che(by_name(a=0.0), 1).is_empty()
 
