@@ -1,6 +1,7 @@
 """One look at findings: what is stored of it, alone, beside another service, and through restarts."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -122,6 +123,22 @@ def test_a_service_that_is_overtaken_while_it_diagnoses_goes_on_from_what_the_ot
     other = Diagnoser(store, Found(FINDING))
     assert look(Diagnoser(store, Meanwhile(other, FINDING)), START).states == ()
     assert [state.at for state in stored(store)] == [START - SECOND]
+
+
+def test_services_that_race_store_each_opening_and_each_close_once(tmp_path: Path):
+    def find(window: Window) -> Sequence[Finding]:
+        minute = (window.end - START) // MINUTE
+        return [replace(FINDING, scope=str(each)) for each in range(3) if minute < 5 + each]
+
+    def looks(number: int) -> None:
+        diagnoser = Diagnoser(Store(tmp_path), find)
+        for minute in range(20):
+            look(diagnoser, START + minute * MINUTE + number * 1000)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(looks, range(3)))
+    told = [(state.finding.scope, state.change) for state in stored(Store(tmp_path))]
+    assert sorted(told) == sorted((str(each), change) for each in range(3) for change in (Change.OPENED, Change.CLOSED))
 
 
 def test_a_clock_far_behind_the_last_look_stores_nothing_and_says_so(tmp_path: Path):

@@ -113,9 +113,9 @@ def show(found: Sequence[Incident], window: Window, newest: int | None, console:
             f"  {utc(each.start)}  {_lasted(each)}  {_printable(f'{each.cluster}/{each.pool}', NAME_WIDTH)}",
         )
         console.print(head)
-        console.print(Padding(Text(_printable(each.title)), (0, 0, 0, 4)))
+        console.print(Padding(Text(_printable(each.title)), (0, 0, 0, 4), expand=False))
         if each.cause:
-            console.print(Padding(Text(f"why: {_printable(each.cause)}"), (0, 0, 0, 4)))
+            console.print(Padding(Text(f"why: {_printable(each.cause)}"), (0, 0, 0, 4), expand=False))
     console.print()
     console.print("`lora-watch incidents show ID --format md` drafts the post-mortem.", highlight=False, markup=False)
 
