@@ -68,7 +68,8 @@ class Cluster:
         pods = [
             PodId(scenario.cluster, f"{pool.name}-{n}", pool.name, pool.role) for pool in scenario.pools for n in range(pool.pods)
         ]
-        self._feed, self._settle = feed, settle
+        self.feed = feed
+        self._settle = settle
         self._logs = {pod: PodLogs(folder / str(number)) for number, pod in enumerate(pods)}
         self._engines = {(pod.pool, pod.pod): EnginePages(feed.known) for pod in pods}
         self._gpus, self._router = GpuPages(scenario, feed.known), RouterPages(scenario, feed.known)
@@ -93,7 +94,7 @@ class Cluster:
                 state = self._before.setdefault(key, State())
                 for record in records:
                     state.fold(record)
-        if told.window.end == self._feed.plan.start:
+        if told.window.end == self.feed.plan.start:
             self._show(told)
         self._note(told)
 
@@ -102,8 +103,16 @@ class Cluster:
         index = bisect_left(self._positions, moment, key=lambda entry: entry[0])
         return self._positions[index][1] if index < len(self._positions) else None
 
-    def serve(self, clock: Callable[[], int]) -> "Cluster":
-        """Open the doors; leave the context to shut them."""
+    def serve(self, clock: Callable[[], int]) -> None:
+        """Open the doors, and tell what happens as the clock goes."""
+        self.open(clock)
+        self._thread = threading.Thread(target=self._run, args=(clock,), name="lora-watch-cluster", daemon=True)
+        self._thread.start()
+        self._stack.callback(self._thread.join)
+        self._stack.callback(self._stopped.set)
+
+    def open(self, clock: Callable[[], int]) -> None:
+        """Open the doors; nothing happens but by ``tell``. Leave the context to shut them."""
         last = self._positions[-1][1] if self._positions else {}
         for (pod, boot), state in self._before.items():
             name = next(name for name in last if parse_stream(name)[-1] == boot)
@@ -122,12 +131,14 @@ class Cluster:
             self.pods = tuple(served)
             self.router_url = opening.enter_context(Page(self._paged(self._router.at, clock))).url
             self.gpus_url = opening.enter_context(Page(self._paged(self._gpus.at, clock))).url
-            self._thread = threading.Thread(target=self._run, args=(clock,), name="lora-watch-cluster", daemon=True)
-            self._thread.start()
-            opening.callback(self._thread.join)
-            opening.callback(self._stopped.set)
             self._stack = opening.pop_all()
-        return self
+
+    def tell(self, now: int) -> None:
+        """Let all happen that has by ``now`` (µs UTC)."""
+        for told in self.feed.due(now):
+            self._write(told)
+            if self._stopped.is_set():
+                return
 
     def __enter__(self) -> "Cluster":
         return self
@@ -141,11 +152,8 @@ class Cluster:
         return self._thread is not None and self._thread.is_alive()
 
     def _run(self, clock: Callable[[], int]) -> None:
-        while self._feed.told_until < self._feed.plan.until and not self._stopped.wait(TICK_SECONDS):
-            for told in self._feed.due(clock()):
-                self._write(told)
-                if self._stopped.is_set():
-                    return
+        while self.feed.told_until < self.feed.plan.until and not self._stopped.wait(TICK_SECONDS):
+            self.tell(clock())
 
     def _write(self, told: Told) -> None:
         self._show(told)

@@ -25,7 +25,7 @@ from lora_watch.simulate.traffic import catalogue, spans
 from lora_watch.simulate.write import give_memory_back
 from lora_watch.store.tables import Store
 
-REQUESTS_AT_ONCE = 100_000
+REQUESTS_AT_ONCE = 50_000
 """Whose rows are made and stored together: about 150 MB."""
 LAID = (ADAPTER_EVENTS, REQUESTS, SAMPLES)
 KEPT_FREE = 1 << 30
