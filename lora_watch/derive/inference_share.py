@@ -200,19 +200,23 @@ def _gpus(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
         )
     )
     held = held_samples(of_gpus, Window(window.start, window.end + _MOVED[-1]))
-    held = held.join(of_gpus.select("engine", "metric").unique(), on="engine")
-    seconds = overlap_seconds(pl.col("start"), pl.col("end"), window.start, window.end)
+    start, end, weight = pl.col("start"), pl.col("end"), pl.col("value")
+    inside = [overlap_seconds(start, end, window.start + moved, window.end + moved) for moved in _MOVED]
+    means = [pl.when(one.sum() > 0).then((weight * one).sum() / one.sum()) for one in inside]
+    by_metric = (
+        held.join(of_gpus.select("engine", "metric").unique(), on="engine")
+        .group_by(*_POD, "metric")
+        .agg(
+            mean=means[0],
+            low=pl.min_horizontal(*means),
+            high=pl.max_horizontal(*means),
+            covered=pl.when(inside[0].sum() > 0).then(inside[0].sum() / pl.col("engine").filter(inside[0] > 0).n_unique()),
+            gpu_provenance=ranked_provenance().max(),
+        )
+    )
 
-    def of(*metrics: str) -> pl.Expr:
-        return pl.col("metric").is_in(metrics)
-
-    def mean(metric: str, moved: int = 0) -> pl.Expr:
-        inside = overlap_seconds(pl.col("start"), pl.col("end"), window.start + moved, window.end + moved).filter(of(metric))
-        return pl.when(inside.sum() > 0).then((pl.col("value").filter(of(metric)) * inside).sum() / inside.sum())
-
-    def covered(metric: str) -> pl.Expr:
-        there = of(metric) & (seconds > 0)
-        return pl.when(there.any()).then(seconds.filter(there).sum() / pl.col("engine").filter(there).n_unique())
+    def of(column: str, metric: str) -> pl.Expr:
+        return pl.col(column).filter(pl.col("metric") == metric).first()
 
     counters = {
         "engine_active": names.GPU_ENGINE_ACTIVE,
@@ -220,18 +224,17 @@ def _gpus(samples: pl.LazyFrame, window: Window) -> pl.LazyFrame:
         "tensor_active": names.GPU_TENSOR_ACTIVE,
         "dram_active": names.GPU_DRAM_ACTIVE,
     }
-    return held.group_by(_POD).agg(
-        engine_active=mean(names.GPU_ENGINE_ACTIVE),
-        util=mean(names.GPU_UTIL),
-        **{f"{name}_low": pl.min_horizontal(*(mean(metric, moved) for moved in _MOVED)) for name, metric in counters.items()},
-        **{f"{name}_high": pl.max_horizontal(*(mean(metric, moved) for moved in _MOVED)) for name, metric in counters.items()},
+    return by_metric.group_by(_POD).agg(
+        engine_active=of("mean", names.GPU_ENGINE_ACTIVE),
+        util=of("mean", names.GPU_UTIL),
+        **{f"{name}_{end}": of(end, metric) for name, metric in counters.items() for end in ("low", "high")},
         gpu_seconds=pl.coalesce(
-            covered(names.GPU_ENGINE_ACTIVE),
-            covered(names.GPU_SM_ACTIVE),
-            pl.max_horizontal(covered(names.GPU_TENSOR_ACTIVE), covered(names.GPU_DRAM_ACTIVE)),
+            of("covered", names.GPU_ENGINE_ACTIVE),
+            of("covered", names.GPU_SM_ACTIVE),
+            pl.max_horizontal(of("covered", names.GPU_TENSOR_ACTIVE), of("covered", names.GPU_DRAM_ACTIVE)),
         ),
-        busy_seconds=pl.coalesce(covered(names.GPU_UTIL), covered(names.GPU_ENGINE_ACTIVE)),
-        gpu_provenance=ranked_provenance().max(),
+        busy_seconds=pl.coalesce(of("covered", names.GPU_UTIL), of("covered", names.GPU_ENGINE_ACTIVE)),
+        gpu_provenance=pl.col("gpu_provenance").max(),
     )
 
 
