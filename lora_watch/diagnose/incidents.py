@@ -13,7 +13,7 @@ from lora_watch.model import DAY, MINUTE, SECOND
 APART = 15 * MINUTE
 """Findings of one pool that lie no further apart than this are one incident: a quarter of an hour is one shift's attention."""
 CHRONIC = DAY
-"""A finding below harm that lasts longer is a condition of the pool, no event: it joins no two incidents that it spans."""
+"""A finding below harm that lasts longer is a condition of the pool, no event: it joins no two events that it spans."""
 UNTOLD = 45 * MINUTE
 """An open finding is told at least every half hour; after so long without a word nobody knows whether it goes on."""
 CERTAIN = Rules().blind_after
@@ -98,8 +98,11 @@ class Incident:
 
     @property
     def id(self) -> str:
-        """The name of the life that opened first; :func:`named` finds an incident by the name or id of any of its lives."""
-        return min(self.lives, key=lambda life: (life.opened, life.id)).name
+        """
+        The name of the life that opened first, conditions beside others aside; :func:`named` finds an incident by the name or id
+        of any of its lives.
+        """
+        return min(self._events, key=lambda life: (life.opened, life.id)).name
 
     @property
     def cluster(self) -> str:
@@ -137,8 +140,8 @@ class Incident:
 
     @property
     def leading(self) -> Life:
-        """The life whose sentence is the title: of the worst severity the one that opened first."""
-        return max(self.lives, key=lambda life: (life.worst.severity.rank, -life.opened, life.id))
+        """The life whose sentence is the title: of the worst severity the one that opened first, conditions aside."""
+        return max(self._events, key=lambda life: (life.worst.severity.rank, -life.opened, life.id))
 
     @property
     def title(self) -> str:
@@ -148,7 +151,8 @@ class Incident:
     @property
     def cause(self) -> str:
         """Why: beside a harm the sentence of the first finding that warns of a cause, else the leading finding's own cause."""
-        causes = [life.worst.summary for life in self.lives if life.worst.severity is Severity.WARN]
+        first = [*self._events, *(life for life in self.lives if life not in self._events)]
+        causes = [life.worst.summary for life in first if life.worst.severity is Severity.WARN]
         return causes[0] if self.severity is Severity.HARM and causes else self.leading.worst.cause
 
     @property
@@ -169,9 +173,9 @@ def incidents(states: Iterable[State], now: int) -> tuple[Incident, ...]:
     Told states as incidents, the newest first; ``now`` (µs UTC) is how far an open one reaches.
 
     Two findings of one cluster and pool are in one incident if a chain of findings joins them whose spans (from ``since`` to the
-    end) overlap or lie at most ``APART`` from each other. A finding below harm that lasts longer than ``CHRONIC`` joins nothing:
-    it stands in every incident that it overlaps, and is one of its own where it overlaps none. An open finding that nobody told
-    of for ``UNTOLD`` reaches until it was told of last.
+    end) overlap or lie at most ``APART`` from each other. A finding below harm that lasts longer than ``CHRONIC`` joins only its
+    like: such conditions are incidents of their own, and stand in every other incident that they overlap besides. An open
+    finding that nobody told of for ``UNTOLD`` reaches until it was told of last.
     """
     pools: dict[tuple[str, str], list[Life]] = {}
     for life in lives(states):
@@ -250,27 +254,26 @@ def utc(at: int) -> str:
 
 
 def _of_pool(pool: Sequence[Life], now: int) -> list[Incident]:
-    events = [life for life in pool if not _is_chronic(life, now)]
+    conditions = [life for life in pool if _is_chronic(life, now)]
+    found = [Incident(tuple(group), now) for group in _joined(conditions, now)]
+    for group in _joined([life for life in pool if not _is_chronic(life, now)], now):
+        beside = [
+            life for life in conditions if any(life.start <= one.reaches(now) and one.start <= life.reaches(now) for one in group)
+        ]
+        found.append(Incident(tuple(sorted([*group, *beside], key=lambda one: (one.start, one.id))), now))
+    return found
+
+
+def _joined(pool: Sequence[Life], now: int) -> list[list[Life]]:
     groups: list[list[Life]] = []
     reach = 0
-    for life in sorted(events, key=lambda one: (one.start, one.id)):
+    for life in sorted(pool, key=lambda one: (one.start, one.id)):
         if not groups or life.start > reach + APART:
             groups.append([])
             reach = life.reaches(now)
         groups[-1].append(life)
         reach = max(reach, life.reaches(now))
-    for life in pool:
-        if _is_chronic(life, now):
-            beside = [
-                group
-                for group in groups
-                if any(life.start <= one.reaches(now) and one.start <= life.reaches(now) for one in group if one in events)
-            ]
-            for group in beside:
-                group.append(life)
-            if not beside:
-                groups.append([life])
-    return [Incident(tuple(sorted(group, key=lambda one: (one.start, one.id))), now) for group in groups]
+    return groups
 
 
 def _is_chronic(life: Life, now: int) -> bool:

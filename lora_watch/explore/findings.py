@@ -5,12 +5,14 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import polars as pl
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from lora_watch.config import parse_duration
 from lora_watch.diagnose.incidents import APART, UNTOLD, Incident, as_json, incidents, named, utc
+from lora_watch.diagnose.life import Change
 from lora_watch.diagnose.postmortem import as_markdown, as_text
 from lora_watch.diagnose.stored import states
 from lora_watch.errors import LoraWatchError
@@ -37,12 +39,19 @@ def told(store: Store, window: Window, now: int) -> tuple[Incident, ...]:
     earliest = window.start - LONGEST_BACK
     until = max(window.end, now + DAY)  # a clock that is ahead loses nothing
     while True:
-        found = incidents(states(store.rows(FINDINGS, Window(begin, until))), now)
+        found = incidents(states(_news(store.rows(FINDINGS, Window(begin, until)))), now)
         found = tuple(one for one in found if one.start < window.end and (one.end is None or one.end >= window.start))
         wanted = min((one.start - APART - UNTOLD for one in found), default=begin)
         if wanted >= begin or begin <= earliest:
             return found
         begin = max(wanted, earliest)
+
+
+def _news(told: pl.DataFrame) -> pl.DataFrame:
+    """The states without the reminders in between: nothing of a story is in them, and reading a state takes its time."""
+    at = pl.col("at")
+    ends = (at == at.min().over("id")) | (at == at.max().over("id"))
+    return told.filter(pl.col("change").ne_missing(pl.lit(str(Change.STILL))) | ends)
 
 
 def window_until(last: str, at: str | None, now: int) -> Window:

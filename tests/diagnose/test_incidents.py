@@ -71,19 +71,30 @@ def test_an_open_finding_that_nobody_tells_of_any_more_is_unknown_and_joins_noth
     assert incidents(first, START + UNTOLD)[0].status == "open"
 
 
-def test_a_condition_that_lasts_for_days_does_not_glue_incidents_together():
+def test_a_condition_that_lasts_for_days_does_not_glue_incidents_together_and_stands_beside_them():
     now = START + 10 * DAY
     day = DAY // MINUTE
     always = lived(0, 10 * day, kind="no-warm-tier")
     found = incidents([*always, *lived(day, day + 30), *lived(5 * day, 5 * day + 30)], now)
-    assert len(found) == 2
-    assert all({life.worst.kind for life in one.lives} == {"no-warm-tier", "thrash"} for one in found)
-    assert [one.start for one in found] == [START + 5 * DAY, START + DAY]
+    kinds = [{life.worst.kind for life in one.lives} for one in found]
+    assert kinds == [{"no-warm-tier", "thrash"}, {"no-warm-tier", "thrash"}, {"no-warm-tier"}]
+    assert [one.start for one in found] == [START + 5 * DAY, START + DAY, START]
+    assert len({one.id for one in found}) == 3
 
 
-def test_a_condition_beside_nothing_is_an_incident_of_its_own():
-    (one,) = incidents(lived(0, 5 * DAY // MINUTE), START + 10 * DAY)
-    assert one.start == START
+def test_a_condition_that_goes_on_stays_an_open_incident_whatever_ended_beside_it():
+    day = DAY // MINUTE
+    first, _ = lived(0, None, kind="no-warm-tier")
+    told = after(first, START + 3 * DAY, Change.STILL)
+    found = incidents([first, told, *lived(day, day + 30)], START + 3 * DAY)
+    assert [one.status for one in found] == ["closed", "open"]
+    assert found[0].leading.worst.kind == "thrash"
+
+
+def test_conditions_of_a_pool_are_one_incident():
+    always = [*lived(0, 5 * DAY // MINUTE), *lived(10, 5 * DAY // MINUTE, kind="no-warm-tier")]
+    (one,) = incidents(always, START + 10 * DAY)
+    assert (one.start, len(one.lives)) == (START, 2)
 
 
 def test_a_harm_of_days_is_an_incident_of_days():
