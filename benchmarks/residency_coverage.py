@@ -85,8 +85,8 @@ def main() -> None:
         all_stays, whole = sat(scenario, asked.days, 1)
         for seconds in LENGTHS:
             choices: list[tuple[str, int | None]] = [("the product's", None)]
-            if seconds >= 900:
-                choices.append(("pod × 1 min", MINUTE))
+            if seconds > 300:
+                choices += [("pod × 1 min", MINUTE), ("pod × a fifth", seconds * SECOND // 5)]
             for name, block in choices:
                 told = coverage(all_stays, whole, seconds, asked.windows, block, POOL)
                 print(f"| {scenario.name} | pool | {seconds} s | {name} | {told} |", flush=True)

@@ -21,12 +21,13 @@ from lora_watch.derive.bootstrap import (
 )
 from lora_watch.derive.contrast import LEVEL, WARNING, contrast, places, tail_edges
 from lora_watch.derive.groups import BY_POD, group_columns, ranked_provenance, said_once, worst_provenance
+from lora_watch.derive.stalls import stalls
 from lora_watch.derive.stays import counted
 from lora_watch.model import SECOND, Window
 
 Measure = Literal["ttft", "e2e"]
 EXPOSURE = SECOND
-"""µs after an eviction in which requests that come count as exposed to it."""
+"""µs from the begin of an eviction in which requests that come count as exposed to it."""
 IN_FLIGHT_CLASSES, ARRIVAL_CLASSES = 12, 4
 """Classes of how many others a request came upon, and of arrivals in the second before; fewer where many are alike."""
 _HOST = ["cluster", "pod", "engine"]
@@ -64,10 +65,10 @@ def attribution(
     * ``own_wait_fraction``: the same by taking each request's own load wait off its latency, nothing else: what one sees
       without a replay, and too little;
     * ``risk_ratio_fraction``: ``P(exposed | slow) · (1 − 1 ÷ RR)``, RR being P(slow | exposed) ÷ P(slow | not exposed); exposed:
-      an eviction on the engine in the last second, or the request's adapter not in a slot when it was queued. In terms of counts:
-      slow and exposed minus those expected there at the risk of the others, ÷ slow; in this form it is summed over strata (as
-      in :class:`~lora_watch.derive.contrast.Contrast`), so that busy moments are compared with busy moments. It needs no
-      replay, and falls short under queueing. Below 0: the exposed fared better;
+      an eviction on the engine that began in the last second, or the request's adapter not in a slot when it was queued. In
+      terms of counts: slow and exposed minus those expected there at the risk of the others, ÷ slow; in this form it is summed
+      over strata (as in :class:`~lora_watch.derive.contrast.Contrast`), so that busy moments are compared with busy moments. It
+      needs no replay, and falls short under queueing. Below 0: the exposed fared better;
     * ``p95_with_eviction_raw_seconds``, ``p95_with_eviction_placebo_seconds``, ``p95_with_eviction_stratified_seconds`` and
       ``p95_with_eviction_warning``: see :class:`~lora_watch.derive.contrast.Contrast`; never show one without the others;
     * ``…_low``, ``…_high`` of each estimate: 95 % interval by block bootstrap, blocks of ten minutes over all pods of the group,
@@ -174,9 +175,31 @@ def _asked(
 
 
 def evictions(events: pl.LazyFrame) -> pl.DataFrame:
-    """When each engine put an adapter out of a slot to make room: cluster, pod, engine, ``at`` (µs UTC), sorted."""
+    """
+    When each engine began to make room: cluster, pod, engine, ``at`` (µs UTC), sorted; one row per eviction from a slot.
+
+    An eviction is told when the load behind it is nearly or wholly done, so ``at`` is the begin of the stall that it fell into
+    (loads without a gap between them are one stall); where no load's length is known there, the time of its record.
+    """
     gone = (pl.col("kind") == "evict") & (pl.col("tier") == "gpu") & (pl.col("reason").fill_null("lru") == "lru") & counted()
-    return events.filter(gone).filter(said_once()).select(*_HOST, "at").sort(*_HOST, "at").collect()
+    told = events.filter(gone).filter(said_once()).select(*_HOST, "at")
+    spans = (
+        stalls(events)
+        .filter(pl.col("start") < pl.col("end"))
+        .sort(*_HOST, "start")
+        .with_columns(fresh=(pl.col("start") > pl.col("end").shift(1).over(_HOST)).fill_null(value=True))
+        .with_columns(number=pl.col("fresh").cum_sum())
+        .group_by(*_HOST, "number")
+        .agg(pl.col("start").min(), pl.col("end").max())
+        .select(*_HOST, "start", "end")
+    )
+    return (
+        told.sort("at")
+        .join_asof(spans.sort("start"), left_on="at", right_on="start", by=_HOST, strategy="backward", check_sortedness=False)
+        .select(*_HOST, at=pl.when(pl.col("at") <= pl.col("end")).then("start").otherwise("at"))
+        .sort(*_HOST, "at")
+        .collect()
+    )
 
 
 def _with_residents(rows: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFrame:
@@ -196,7 +219,7 @@ def _with_residents(rows: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _exposures(rows: pl.DataFrame, gone: pl.DataFrame) -> list[pl.Series]:
-    """Whether an eviction on the request's engine was in the second before it was queued, and in the second after."""
+    """Whether an eviction on its engine began in the second before a request was queued, and in that after; arrivals before."""
     before, after = np.zeros(rows.height, dtype=np.bool_), np.zeros(rows.height, dtype=np.bool_)
     recent = np.zeros(rows.height, dtype=np.int64)
     evicted = {key: part["at"].to_numpy() for key, part in gone.partition_by(_HOST, as_dict=True).items()}

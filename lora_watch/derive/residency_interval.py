@@ -12,8 +12,10 @@ from lora_watch.model import MINUTE, SECOND, Window
 from lora_watch.replay.compiled import compiled
 
 LEAST_BLOCK = MINUTE
-"""µs: no block is shorter. A window is cut into ``LEAST_PIECES`` blocks in time at least, as far as this allows."""
-LEAST_PIECES = 6
+"""µs: no block is shorter, and none is longer than ``BLOCK``. Between the two there are ``ENOUGH_BLOCKS`` in all."""
+ENOUGH_BLOCKS = 40
+FEWEST_BLOCKS = 12
+"""Blocks, over pods and time, below which there is no interval: of five minutes of one pod, which hold some ten stays."""
 _NOTHING = 1e-9
 """Weights are sums that come and go: what is left of them where nothing is."""
 _ENDS, _LEAVES, _ENTERS = 0, 1, 2
@@ -35,7 +37,7 @@ def residency_interval(
 
     Columns, after the group's: ``p50_low_seconds``, ``p50_high_seconds``, ``p95_low_seconds``, ``p95_high_seconds``, ``blocks``,
     ``block_seconds``, ``completed``, ``provenance``. A ``high`` of null beside a ``low`` means "and beyond what was watched"; a
-    ``low`` of null: no interval (fewer than ``FEWEST_PIECES`` blocks, or the curve seldom comes down so far).
+    ``low`` of null: no interval (fewer than ``FEWEST_BLOCKS`` blocks, or the curve seldom comes down so far).
 
     Method. A stay is cut where blocks of time meet: each piece enters the risk set at the age it has there and leaves it at the
     age it has at the block's end, with an event in the block in which it was evicted. The Kaplan-Meier curve of all pieces
@@ -43,15 +45,16 @@ def residency_interval(
     can be drawn anew, each with its own ``n(t)`` and ``d(t)``: ``S*(t) = Π (1 − Σ w d(u) ÷ Σ w n(u))``. Stays of one pod depend
     on one another (one that leaves makes room for the next), so a block is a pod for a stretch of time, never a stay.
 
-    A block is a pod × ``block`` µs of time: ten minutes, or a sixth of a shorter window, at least a minute. In a window of
-    300 s whole pods would leave eight blocks or one; what makes stays of one pod dependent lasts about as long as a stay in a
-    busy pod, so a minute is enough there.
+    A block is a pod × ``block`` µs of time. Unless told that is as long as leaves ``ENOUGH_BLOCKS`` in the window, a minute at
+    least and ten at most: ten minutes leave one block a pod in a window of 300 s, and what makes stays of one pod dependent
+    lasts about as long as a short stay. Weights are drawn pod by pod (:func:`~lora_watch.derive.bootstrap.stratified_weights`):
+    pods differ for good, since affinity sends each its own adapters, and all of them are in every window, so that drawing whole
+    pods made intervals too wide.
 
     Edge cases. Groups and stays are those of residency: left-truncated stays have no age and are left out, restarts censor. The
     same rows give the same interval, whatever their order.
     """
     keys = group_columns(by)
-    size = _block(window) if block is None else block
     schema: dict[str, pl.DataType | type[pl.DataType]] = {
         **dict.fromkeys(keys, pl.String),
         **{f"{name}_seconds": pl.Float64 for name in ("p50_low", "p50_high", "p95_low", "p95_high")},
@@ -63,6 +66,7 @@ def residency_interval(
     rows = []
     for key, part in _known(stays, window).partition_by(keys, as_dict=True).items():
         pods = part.select(pl.struct("cluster", "pod").rank("dense") - 1).to_series().to_numpy().astype(np.int64)
+        size = _block(window, int(pods.max()) + 1) if block is None else block
         ages = _Pieces(part, pods, window, size)
         p50, p95 = _spans(ages, replicates, seed)
         rows.append(
@@ -74,9 +78,11 @@ def residency_interval(
     return pl.DataFrame(rows, schema=schema).sort(keys)
 
 
-def _block(window: Window) -> int:
-    """µs of a block in time."""
-    return min(BLOCK, max(-(-(window.end - window.start) // LEAST_PIECES), LEAST_BLOCK))
+def _block(window: Window, pods: int) -> int:
+    """µs of a block in time; blocks of one window are equally long."""
+    length = window.end - window.start
+    wanted = min(max(length * pods // ENOUGH_BLOCKS, LEAST_BLOCK), BLOCK)
+    return -(-length // max(length // wanted, 1))
 
 
 def _known(stays: pl.LazyFrame, window: Window) -> pl.DataFrame:
@@ -117,9 +123,7 @@ class _Pieces:
         block = pods[which] * pieces + piece
         self.pods, self.pieces = int(pods.max(initial=-1)) + 1, int(pieces)
         age = np.concatenate([enters, leaves])
-        kind = np.concatenate([np.full(len(which), _ENTERS), np.where(ends, _NOTHING = 1e-9
-"""Weights are sums that come and go: what is left of them where nothing is."""
-_ENDS, _LEAVES)]).astype(np.int8)
+        kind = np.concatenate([np.full(len(which), _ENTERS), np.where(ends, _ENDS, _LEAVES)]).astype(np.int8)
         order = np.lexsort((kind, age))
         self.age: Floats = age[order] / SECOND
         self.kind: NDArray[np.int8] = kind[order]
@@ -158,7 +162,7 @@ def _quantiles(
 
 def _spans(pieces: _Pieces, replicates: int, seed: int) -> Iterator[tuple[float | None, float | None]]:
     """Percentile intervals of p50 and of p95; None for what is beyond the ages watched."""
-    if pieces.pieces < FEWEST_PIECES:
+    if pieces.pieces < 2 or pieces.pods * pieces.pieces < FEWEST_BLOCKS:
         yield from [(None, None)] * 2
         return
     weights = stratified_weights(pieces.pods, pieces.pieces, replicates, seed)
