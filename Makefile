@@ -4,14 +4,17 @@ VENV := .venv
 VENV_VLLM ?= $(CURDIR)/.venv-vllm
 BIN := $(VENV)/bin
 DEBIAN_PACKAGES := prometheus
+SCENARIO ?= thursday
+SPEED ?= 60
+DAYS ?= 30
 
 .PHONY: help demo test test-fast test-vllm lint check render bench deps setup clean
 
 help: ## this text
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-demo: setup ## set up and watch a recorded thrash unfold on the real service
-	@$(BIN)/lora-watch demo
+demo: setup ## set up and watch a simulated cluster begin to thrash, seen by the ordinary service (SCENARIO=…, SPEED=…, DAYS=…)
+	@$(BIN)/lora-watch demo --scenario $(SCENARIO) --speed $(SPEED) --days $(DAYS)
 
 test: setup deps ## set up, the Debian packages included, and run every test but those of the real vLLM
 	$(BIN)/pytest -m "not vllm"

@@ -31,9 +31,9 @@ class Line:
     One pool in one window; None where it is not known.
 
     ``adapters`` has the requests of each adapter that was asked for. ``slots`` adds up the pods', ``swaps`` is per second and
-    pod, ``misses`` a ratio of the requests, ``queue`` the requests of the pool that waited for an adapter, ``p50`` the lowest and
-    the highest median residency of its pods (s). ``inference`` and ``busy`` are shares of the GPU time of its pods, each pod
-    counting alike; ``inference`` is an upper bound where any pod's is.
+    pod, ``misses`` a ratio of the requests, ``queue`` the requests of the pool that waited for an adapter. ``p50`` is the lowest
+    and the highest median residency of its pods (s), ``open`` if the highest is a lower bound. ``inference`` and ``busy`` are
+    shares of the GPU time of its pods, each pod counting alike; ``inference`` is an upper bound where any pod's is.
     """
 
     pool: str
@@ -45,6 +45,7 @@ class Line:
     misses: float | None
     queue: float | None
     p50: tuple[float, float] | None
+    open: bool
     inference: float | None
     busy: float | None
 
@@ -63,7 +64,7 @@ def lines(shown: Overview) -> list[Line]:
         for adapter, requests in asked.select("adapter", "requests").iter_rows():
             counts[adapter] += requests
         missed, hit = (int(pods.select(columns).fill_null(0).sum().sum_horizontal().item()) for columns in _LOOKUPS)
-        medians = pods["p50_seconds"].drop_nulls().to_list()
+        medians, bounds = (pods[f"p50{name}_seconds"].drop_nulls().to_list() for name in ("", "_lower_bound"))
         found.append(
             Line(
                 str(pool),
@@ -74,7 +75,8 @@ def lines(shown: Overview) -> list[Line]:
                 _each(pods["swaps_per_second"]),
                 missed / (missed + hit) if missed + hit else None,
                 _sum(pods["swap_queue_mean"]),
-                (min(medians), max(medians)) if medians else None,
+                (min(medians + bounds), max(medians + bounds)) if medians + bounds else None,
+                bool(bounds) and max(bounds) >= max(medians, default=0.0),
                 _each(pods["share_high"]),
                 _each(pods["busy_ratio"]),
             )
@@ -125,13 +127,13 @@ def text(line: Line) -> str:
     active = f"{len(line.adapters)}/{_or_dash(line.slots)}"
     rate = f"{line.requests / line.window.seconds:.1f}"
     return (
-        f"{active:>12}   {rate:>10}   {_rate(line.swaps):>11}   {_percent(line.misses):>6}   {_median(line):>15}   "
+        f"{active:>12}   {rate:>10}   {_rate(line.swaps):>11}   {_percent(line.misses):>6}   {_median(line):>17}   "
         f"{_percent(line.inference):>15}   {_percent(line.busy):>9}"
     )
 
 
 HEADING = (
-    f"{'active/slots':>12}   {'requests/s':>10}   {'swaps/s·pod':>11}   {'misses':>6}   {'residency p50':>15}   "
+    f"{'active/slots':>12}   {'requests/s':>10}   {'swaps/s·pod':>11}   {'misses':>6}   {'residency p50':>17}   "
     f"{'inference share':>15}   {'GPU reads':>9}"
 )
 
@@ -139,7 +141,7 @@ HEADING = (
 def _figures(before: Line, now: Line) -> str:
     return (
         f"swaps per second and pod {_rate(before.swaps)} → {_rate(now.swaps)}, misses {_percent(before.misses)} → "
-        f"{_percent(now.misses)}, an adapter stays {_median(before)} → {_median(now)} (median)"
+        f"{_percent(now.misses)}, an adapter stays {_median(before)} → {_median(now)} (medians of the pods)"
     )
 
 
@@ -178,9 +180,13 @@ def _each(values: pl.Series) -> float | None:
 def _median(line: Line) -> str:
     if line.p50 is None:
         return "–"
-    unit, size = ("s", 1) if line.p50[1] < 120 else ("min", 60) if line.p50[1] < 7200 else ("h", 3600)
-    low, high = (f"{seconds / size:.{0 if seconds >= 10 * size else 1}f}" for seconds in line.p50)
-    return f"{low} {unit}" if low == high else f"{low} … {high} {unit}"
+    low, high = (_length(seconds) for seconds in line.p50)
+    return ("> " if line.open else "") + low if low == high else f"{low} … {'> ' if line.open else ''}{high}"
+
+
+def _length(seconds: float) -> str:
+    unit, size = ("s", 1) if seconds < 120 else ("min", 60) if seconds < 7200 else ("h", 3600)
+    return f"{seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit}"
 
 
 def _rate(value: float | None) -> str:

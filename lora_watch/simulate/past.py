@@ -43,7 +43,13 @@ class Laid:
 
 
 def lay(
-    live: Plan, days: int, store: Store, *, free: Callable[[], int], goes_on: Callable[[], bool] = lambda: True
+    live: Plan,
+    days: int,
+    store: Store,
+    *,
+    free: Callable[[], int],
+    goes_on: Callable[[], bool] = lambda: True,
+    most: int = REQUESTS_AT_ONCE,
 ) -> Iterator[Laid]:
     """
     Lay the ``days`` before a plan, and say after each how far it is; nothing more once ``goes_on`` says no.
@@ -58,7 +64,7 @@ def lay(
         if free() < 2 * largest + KEPT_FREE:
             yield Laid(number - 1, days, size, full=True)
             return
-        for told in _day(live.day_before(number), live.seed):
+        for told in _day(live.day_before(number), live.seed, most):
             if not goes_on():
                 return
             for table, batch in told.batches():
@@ -76,13 +82,13 @@ def _stored(root: Path) -> int:
     return sum(os.stat(file).st_size for file in files if os.path.exists(file))
 
 
-def _day(day: Plan, adapters: int) -> Iterator[Told]:
-    """The windows of a day; its adapters are those of the seed ``adapters``."""
+def _day(day: Plan, adapters: int, most: int) -> Iterator[Told]:
+    """The windows of a day; its adapters are those of the seed ``adapters``, a window has up to ``most`` requests."""
     scenario = day.scenario
     known = catalogue(scenario, adapters)
     rows = Rows(scenario, known, (), day.until, day.seed)
     length = (day.until - scenario.begin) / DAY
-    for window, lives in pieces(scenario, known, spans(scenario, known, length, day.seed, REQUESTS_AT_ONCE), day.until, day.seed):
+    for window, lives in pieces(scenario, known, spans(scenario, known, length, day.seed, most), day.until, day.seed):
         rows.go_on(lives)
         yield Told(window, list(rows.parts(window)), lives)
 

@@ -1,7 +1,7 @@
 """A simulated cluster served on loopback, read by the ordinary sources: what it tells is what the fast path stores."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -203,3 +203,21 @@ def test_traffic_has_grown_by_the_day_that_is_played():
     live = plan(growing, THURSDAY_NOON, 1)
     assert live.scenario.traffic.requests_per_second == pytest.approx(24 * 1.1)
     assert live.day_before(1).scenario.traffic.requests_per_second == pytest.approx(24)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_scenario_can_be_played(name: str, tmp_path: Path):
+    scenario = load(name)
+    traffic = scenario.traffic.model_copy(update={"requests_per_second": min(scenario.traffic.requests_per_second, 0.5)})
+    live = plan(scenario.model_copy(update={"traffic": traffic}), THURSDAY_NOON, 1)
+    short = replace(live, start=live.scenario.begin + 5 * MINUTE, until=live.scenario.begin + 10 * MINUTE)
+    with Cluster(Feed(short, 5 * MINUTE), tmp_path) as cluster:
+        for told in cluster.feed.past():
+            cluster.skip(told)
+        cluster.open(Now(short.until))
+        cluster.tell(short.until)
+        laid = cluster.positions(short.start) or {}
+        for source in (AgentEvents("agents", targets(cluster)), PodMetrics("pods", targets(cluster))):
+            batch = source.read(laid, short.until)
+            assert batch.problems == ()
+            assert batch.rows["pod"].n_unique() == len(cluster.pods)
