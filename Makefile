@@ -75,6 +75,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	  && $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock \
 	  && $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	fi
+	@echo "compiling the simulator (half a minute, once)"
+	@rm -rf $(VENV)/compiled && $(BIN)/lora-watch simulate --scenario thursday --days 0.01 --out $(VENV)/compiled >/dev/null \
+	  && rm -rf $(VENV)/compiled
 	@touch $@
 
 clean: ## remove the environments and caches
