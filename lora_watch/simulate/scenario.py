@@ -234,7 +234,7 @@ class Scenario(Part):
 
     What is stored of scrapes besides, straight into the tables: ``whole_pages``, an engine's histograms and remaining counters;
     ``router_attempts``, what the router tells of each pod (a row a sample for each pair of adapter and pod); ``sm_active``, the
-    GPU counter that an exporter shows only when asked. Pages that are served have the first two anyway.
+    GPU counter that an exporter shows only when asked.
     """
 
     name: str
