@@ -229,7 +229,7 @@ def incidents_show(
         store, _ = _store(config, data)
         now = wall_clock()
         window = view.window_until(last, at, now)
-        sys.stdout.write(view.rendered(view.one(store, name, window, now), str(format)))
+        sys.stdout.write(view.rendered(view.one(store, name, window, min(now, window.end)), str(format)))
 
     _guarded(run)
 
@@ -494,7 +494,7 @@ def _list_incidents(config: Path, data: Path | None, last: str, at: str | None, 
         store, _ = _store(config, data)
         now = wall_clock()
         window = view.window_until(last, at, now)
-        found = view.told(store, window, now)
+        found = view.told(store, window, min(now, window.end))
         if format is Format.JSON:
             sys.stdout.write(view.list_as_json(found) + "\n")
         else:

@@ -315,6 +315,7 @@ RESERVED = frozenset(
         "clock",
         "derive",
         "diagnose",
+        "findings",
         "maintain",
     }
 )

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 from typer.testing import CliRunner
 
 from lora_watch.cli import app
 from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Severity
-from lora_watch.diagnose.life import Change, State
+from lora_watch.diagnose.life import Change, Phase, State
 from lora_watch.diagnose.stored import rows, states
 from lora_watch.errors import SourceUnavailable
 from lora_watch.explore.queries import newest
@@ -224,3 +226,16 @@ def test_findings_go_to_a_file_and_into_another_store_and_are_the_same(tmp_path:
         )
         assert expected in result.stdout
     assert stored(Store(other)) == stored(store)
+
+
+names = some.text(max_size=20)
+weights = some.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(names, names, weights, some.sampled_from(list(Severity)), some.none() | some.integers(0, 2**60))
+def test_what_is_stored_of_a_state_comes_back(name: str, text: str, weight: float, severity: Severity, until: int | None):
+    finding = replace(
+        FINDING, kind=name, pool=name, summary=text, weight=weight, severity=severity, until=until, evidence=(), adapters=(text,)
+    )
+    told = State(START, "x", Phase.OPEN, Change.OPENED, START, START, None, until, weight, finding)
+    assert states(rows([told])) == [told]

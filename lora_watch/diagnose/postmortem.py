@@ -17,8 +17,9 @@ FOR_PEOPLE = "TO FILL IN"
 LONGEST = 600
 """Characters of one text; a name of 10 kB is cut, with a mark."""
 NAMES_SHOWN = 10
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&#$!@])")
-_FIRST = re.compile(r"^(\d+)([.)])|^([-+=:])")
+_SPECIAL = re.compile(r"([\\`*\[\]<>|~&#$!@]|(?<![^\W_])_|_(?![^\W_]))")
+"""What may begin markup; an underscore inside a word does not."""
+_FIRST = re.compile(r"^(\d+)([.)])(?=\s|$)|^([-+=])")
 
 
 @dataclass(frozen=True, slots=True)

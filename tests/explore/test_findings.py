@@ -143,3 +143,8 @@ def test_a_name_that_nobody_has_is_an_error(tmp_path: Path):
 def test_the_window_up_to_now_holds_now():
     assert window_until("1h", None, START).end == START + 1
     assert window_until("7d", "2026-11-30T11:15:00+01:00", 5 * SECOND).end == START
+
+
+def test_what_was_open_at_the_end_of_the_window_is_open_there(tmp_path: Path):
+    stored(tmp_path, 0, 10, looks=5)
+    assert "goes on" in run("incidents", "--data", str(tmp_path), "--at", "2026-11-30T10:20:00Z")[1]
