@@ -204,6 +204,10 @@ class Notebook:
         """Adapters that are resident on the prefill or the decode side only (:mod:`lora_watch.derive.sides`)."""
         return self._found("one_sided", self.window(last, **span))
 
+    def shifts(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """How alike the mixes of adapters at different hours are (:mod:`lora_watch.derive.shifts`)."""
+        return self._found("shifts", self.window(last, **span))
+
     def overview(self, last: str | None = None, **span: Unpack[Span]) -> Overview:
         """What ``lora-watch status`` shows: ``.pods``, a row a pod, and ``.adapters``, a row a pod and adapter."""
         return overview_by_shards(self._store, self.window(last, **span), self._lookback)
