@@ -18,6 +18,7 @@ from lora_watch.derive.phantoms import phantoms
 from lora_watch.derive.prefix_reuse import prefix_reuse
 from lora_watch.derive.reload_loops import reload_loops
 from lora_watch.derive.scans import scans
+from lora_watch.derive.shifts import shifts
 from lora_watch.derive.sides import one_sided, swapping_sides
 from lora_watch.derive.slow_loads import slow_loads, usual_load_seconds
 from lora_watch.derive.stampedes import stampedes
@@ -94,6 +95,7 @@ STRUCTURES: Mapping[str, Callable[[Around], pl.LazyFrame]] = MappingProxyType(
         "starvation": lambda read: starvation(read.asked, read.window, samples=read.sample(names.WAITING_BY_REASON)),
         "slow_loads": lambda read: slow_loads(read.lasting, read.window, usual=read.usual),
         "ghosts": lambda read: ghosts(read.lasting, read.stays, read.window, requests=read.asked),
+        "shifts": lambda read: shifts(read.inside, read.window),
         "scans": lambda read: scans(read.inside, read.window),
         "kv_pressure": lambda read: kv_pressure(read.told, read.window, stays=read.stays),
         "prefix_reuse": lambda read: prefix_reuse(read.inside, families(read.inside, read.window), read.window),

@@ -16,6 +16,7 @@ from lora_watch.diagnose.kv_pressure import kv_pressure
 from lora_watch.diagnose.phantom import phantom
 from lora_watch.diagnose.prefix_reuse import prefix_reuse
 from lora_watch.diagnose.reload_loop import reload_loop
+from lora_watch.diagnose.shifting import shifting
 from lora_watch.diagnose.sides import one_side, swapping_side
 from lora_watch.diagnose.slow_load import slow_load
 from lora_watch.diagnose.stampede import stampede
@@ -35,6 +36,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "slow_loads": slow_load,
         "ghosts": ghost_pins,
         "scans": batch_scan,
+        "shifts": shifting,
         "kv_pressure": kv_pressure,
         "swapping_sides": swapping_side,
         "one_sided": one_side,
