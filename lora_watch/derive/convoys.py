@@ -20,7 +20,7 @@ FLAGGED_RATIO = 3.0
 FLAGGED_SHARE = 0.10
 """Both from simulations: 1.7 times on a healthy cluster, 1.2 in a thrash, so three; and below a tenth it costs little."""
 FLAGGED_CHANCE = 1e-6
-"""A bin is one of 1,440 a day and pool. Simulated: of 950 minutes without a convoy the least was 5e-5; of 15 with one, 12 are below."""
+"""A bin is one of 1,440 a day and pool. Simulated: 5e-5 at least in 950 minutes without, less in 12 of 15 with a convoy."""
 
 
 def convoys(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | None = None) -> pl.LazyFrame:
@@ -38,8 +38,8 @@ def convoys(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | Non
     they would reach for at most ``RARE_SHARE`` of the time (all pods if even these are often loading together): of those that
     were reached the one of the least chance, and that chance times how many were tried. The shares
     are those of the minutes around, so neither a step in the load nor a pool that swaps all day is a convoy; loading
-    *together* is. A bin is flagged if time x with m or more is over 3 times what is expected, ``swap_share`` over 10 %, and chance
-    below 1e-6. Chance: together-times of independent pods come by a Poisson process, ``N = expected ÷ τ`` in a bin, and last
+    *together* is. A bin is flagged if time x with m or more is over 3 times what is expected, ``swap_share`` over 10 %, and
+    chance below 1e-6. Chance: together-times of independent pods come by a Poisson process, ``N = expected ÷ τ`` in a bin, and last
     ``τ = Σ l² ÷ Σ l ÷ m`` in the mean (l: lengths of loads; long ones meet more often), taken as exponential; so
     ``chance = Σ_j Poisson(j; x ÷ τ) · P(Poisson(N) > j)``. Flagged bins side by side make one row; a bin that has m pods at
     once and is not flagged has a row of its own.

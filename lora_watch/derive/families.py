@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from lora_watch.derive.found import POOL, structures
+from lora_watch.derive.found import NONE_NAMED, POOL, structures
 from lora_watch.derive.groups import worst_provenance
 from lora_watch.model import Window
 
@@ -57,8 +57,8 @@ def relatives(names: Iterable[str]) -> list[Relative]:
     numbered: ``exp3``), versions (``v2``, ``v2.1``), dates (``2026``, ``20260305``, ``2026-03-05``) or a revision (seven hex
     digits or more with a letter and a digit). Parent is the longest existing name of which the rest is such a suffix. Any other
     rest names a variant only if ``SHARED_BY`` existing names or more have a relative with exactly that rest. A name without an
-    existing parent is listed if another one without has the same base. Counts of requests play no part: from counts alone the parent
-    is found one time in four.
+    existing parent is listed if another one without has the same base. Counts of requests play no part: from counts alone the
+    parent is found one time in four.
 
     Edge cases. ``x-7`` and ``x-de`` are not variants of ``x``: numbers count customers and words are languages, unless they are
     shared. Upper and lower case are one in suffixes and two in the rest. Any text is a name; an empty one is nobody's parent.
@@ -130,7 +130,7 @@ def families(seen: pl.LazyFrame, window: Window) -> pl.LazyFrame:
         .filter(pl.col("start").is_not_null())
         .join(parents, on=[*POOL, "parent"], how="left", nulls_equal=False)
         .with_columns(
-            pods=pl.lit([], dtype=pl.List(pl.String)),
+            pods=NONE_NAMED,
             adapters=pl.concat_list("parent", "variant").list.drop_nulls(),
             flagged=pl.lit(value=False),
             variant_rows="rows",
@@ -184,7 +184,4 @@ def _kind(suffix: str) -> str | None:
             kinds.append(before)  # the rest of a version or date: v2.1, 2026-03-05, exp-3
         else:
             return None
-    for kind in ("experiment", "date", "version", "revision"):
-        if kind in kinds:
-            return kind
-    return None
+    return next(kind for kind in ("experiment", "date", "version", "revision") if kind in kinds)

@@ -3,7 +3,7 @@
 import polars as pl
 
 from lora_watch import names
-from lora_watch.derive.found import POD, structures
+from lora_watch.derive.found import NONE_NAMED, POD, structures
 from lora_watch.derive.groups import ENGINE, ranked_provenance
 from lora_watch.derive.step_function import held_samples
 from lora_watch.model import MINUTE, SECOND, Window
@@ -57,7 +57,7 @@ def kv_pressure(samples: pl.LazyFrame, window: Window, *, stays: pl.LazyFrame | 
     return structures(
         engines.with_columns(
             pods=pl.concat_list("pod"),
-            adapters=pl.lit([], dtype=pl.List(pl.String)),
+            adapters=NONE_NAMED,
             start=pl.col("start").fill_null(window.start),
             end=pl.col("end").fill_null(window.end),
             tier=pl.sum_horizontal(reached),

@@ -77,7 +77,7 @@ def phantoms(registry: pl.LazyFrame, stays: pl.LazyFrame, window: Window) -> pl.
         .agg(
             pods=names_of("pod"),
             start=pl.max_horizontal(pl.col("at").min(), pl.lit(window.start)),
-            end=pl.lit(window.end),
+            end=pl.lit(window.end, dtype=pl.Int64),
             slots_held=pl.lit(0, dtype=pl.Int64),
             held_slot_seconds=pl.lit(0.0),
             longest_seconds=pl.lit(0.0),

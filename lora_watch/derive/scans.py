@@ -136,6 +136,9 @@ def _period(starts: pl.Series) -> float | None:
 
     >>> _period(pl.Series([0, 3_600_000_000, 7_210_000_000])), _period(pl.Series([0, 10, 50]))
     (3605.0, None)
+
+    >>> _period(pl.Series([5])) is None
+    True
     """
     between = [(later - earlier) / SECOND for earlier, later in pairwise(sorted(starts.to_list()))]
     if not between:

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from lora_watch.derive.found import names_of, structures
+from lora_watch.derive.found import NONE_NAMED, names_of, structures
 from lora_watch.derive.groups import PROVENANCE, overlap_seconds, ranked_provenance
 from lora_watch.model import Window
 
@@ -106,14 +106,14 @@ def swapping_sides(swaps: pl.LazyFrame, window: Window) -> pl.LazyFrame:
         .then("decode_names")
         .when(pl.col("swapping_side") == "prefill")
         .then("prefill_names")
-        .otherwise(pl.lit([], dtype=pl.List(pl.String)))
+        .otherwise(NONE_NAMED)
     )
     return structures(
         sides.with_columns(swapping_side=swapping).with_columns(
             pool="scope",
             role=pl.lit(""),
             pods=named,
-            adapters=pl.lit([], dtype=pl.List(pl.String)),
+            adapters=NONE_NAMED,
             start=pl.lit(window.start),
             end=pl.lit(window.end),
             flagged=pl.col("swapping_side").is_not_null(),

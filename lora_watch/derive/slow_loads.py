@@ -26,7 +26,7 @@ def load_phases(events: pl.LazyFrame) -> pl.LazyFrame:
     into the CPU cache; ``copy``: into a slot), ``size_class`` (⌊log2 bytes⌋; −1: bytes not told) and ``ranked`` provenance.
     """
     tier, size = pl.col("tier"), pl.col("bytes")
-    timed = pl.col("seconds").is_finite() & (pl.col("seconds") >= 0)
+    timed = pl.col("seconds").is_between(0, 1e9)
     return (
         events.filter((pl.col("kind") == "load") & counted() & pl.col("ok").ne_missing(False) & timed)
         .filter(said_once())

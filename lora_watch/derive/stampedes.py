@@ -1,7 +1,5 @@
 """One adapter, loaded by several pods at once: a thundering herd that each pod pays for."""
 
-import math
-
 import polars as pl
 
 from lora_watch.derive.clocks import on_one_clock
@@ -28,9 +26,9 @@ def stampedes(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | N
     Formula: on one clock (:func:`~lora_watch.derive.clocks.clock_offsets`), loads i and j of an adapter overlap if
     ``began_i ≤ at_j + tolerance`` and the other way round; a group is what overlaps one behind another. The tolerance is what
     the two clocks may be off together, 2 × 0.05 s where neither was measured: two loads a tenth of a second apart then count
-    as overlapping; ``tolerance_seconds`` is the greatest in the group. ``expected_by_chance = A N μ^(k−1) ÷ (k−1)!`` with N loads of the adapter in the window,
-    ``μ = N · (span + tolerance) ÷ window``, k pods and A adapters that the pool loaded: how many such groups independent loads
-    of so many adapters would make.
+    as overlapping; ``tolerance_seconds`` is the greatest in the group. ``expected_by_chance = A N μ^(k−1) ÷ (k−1)!`` with N loads
+    of the adapter in the window, ``μ = N · (span + tolerance) ÷ window``, k pods and A adapters that the pool loaded: how many
+    such groups independent loads of so many adapters would make.
 
     Flagged: three pods or more (in a pool of two: both), and expected by chance less than 0.01.
 
@@ -75,7 +73,7 @@ def stampedes(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | N
     others = (pl.col("pods_loading") - 1).cast(pl.Float64)
     met = pl.col("span_seconds") + pl.col("tolerance_seconds")
     mean = pl.col("all_loads") * met / window.seconds
-    log_factorial = others.map_batches(_log_factorial, return_dtype=pl.Float64, is_elementwise=True)
+    log_factorial = pl.int_ranges(1, pl.col("pods_loading")).list.eval(pl.element().cast(pl.Float64).log()).list.sum()
     expected = ((pl.col("pool_adapters") * pl.col("all_loads")).log() + others * mean.log() - log_factorial).exp()
     enough = (pl.col("pods_loading") >= FLAGGED_PODS) | (pl.col("pods_loading") == pl.col("pool_pods"))
     return structures(
@@ -115,8 +113,3 @@ def _most_at_once(loads: pl.LazyFrame) -> pl.LazyFrame:
         .group_by("group")
         .agg(most_loads_at_once=pl.col("under_way").max())
     )
-
-
-def _log_factorial(numbers: pl.Series) -> pl.Series:
-    """ln n! of each number."""
-    return pl.Series(numbers.name, [math.lgamma(n + 1) for n in numbers.to_list()], dtype=pl.Float64)

@@ -47,10 +47,10 @@ def starvation(requests: pl.LazyFrame, window: Window, *, samples: pl.LazyFrame 
     moment = pl.coalesce("scheduled", "at")
     came = pl.coalesce("queued", "arrived")
     wait = ((pl.coalesce("scheduled", "finished") - came) / SECOND).clip(lower_bound=0)
-    named = requests.filter(pl.col("adapter").is_not_null() & (moment < window.end))
     columns = (*POOL, "pod", "adapter", "stream", "seq", "at", "scheduled", "queued", "arrived", "finished", "provenance")
-    inside = named.filter(moment >= window.start).select(columns).filter(said_once())
-    asked = inside.with_columns(wait=wait).filter(pl.col("wait").is_not_null())
+    here = pl.col("adapter").is_not_null() & (moment < window.end)
+    named = requests.filter(here).select(columns).filter(said_once()).cache()
+    asked = named.filter(moment >= window.start).with_columns(wait=wait).filter(pl.col("wait").is_not_null())
     each = asked.group_by(*POOL, "adapter").agg(
         pods=names_of("pod"),
         start=came.min(),

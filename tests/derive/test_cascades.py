@@ -1,4 +1,5 @@
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 from builders import events
@@ -58,7 +59,7 @@ def test_nothing_in_nothing_out():
 def test_chains_are_those_that_following_each_swap_by_hand_gives(log: Log):
     records = log.events.filter(log.events["tier"] == "gpu").sort("stream", "seq").to_dicts()
     swaps = []
-    for before, after in zip(records, records[1:], strict=False):
+    for before, after in pairwise(records):
         same = before["stream"] == after["stream"] and after["seq"] == before["seq"] + 1
         if same and (before["kind"], after["kind"]) == ("evict", "load"):
             swaps.append((after["stream"], after["at"], after["adapter"], before["adapter"]))
