@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -45,6 +46,7 @@ LINE_SECONDS = 5.0
 """Between two lines on the screen, of real time."""
 PATIENCE = 150 * MINUTE
 """Without anything that changes for so long, the demo ends (simulated time)."""
+POLL_SECONDS = 0.5
 BEFORE = 4
 """Lines with which the newest is compared."""
 SLOWEST, FASTEST = 1.0, 3600.0
@@ -95,8 +97,11 @@ def run(data: Path | None, *, scenario: str, speed: float, days: int, stay: bool
         teller = _Teller(
             store, cluster, service, clock, past, console, speed=speed, settle=settle, stay=stay, kept=data is not None
         )
-        threading.Thread(target=teller.run, args=(Window(live.start, live.until),), daemon=True).start()
-        service.run()
+        with ThreadPoolExecutor(1) as beside:
+            telling = beside.submit(teller.run, Window(live.start, live.until))
+            service.run()
+            teller.stop()
+        telling.result()
 
 
 def _settings(cluster: Cluster, scenario: Scenario, folder: Path, settle: int, speed: float, warm: int) -> Settings:
@@ -155,18 +160,25 @@ class _Teller:
         self._known: dict[str, frozenset[str]] = {}
         self._before: dict[str, list[Line]] = {}
         self._pending: dict[str, int] = {}
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Make ``run`` return soon."""
+        self._stopped.set()
 
     def run(self, window: Window) -> None:
-        """Tell the window bit by bit as it passes, what lies before it first."""
+        """Tell the window bit by bit as it passes, what lies before it first. LoraWatchError where that ends too early."""
         try:
             self._tell(window)
-        finally:  # an error is shown by the thread itself; nobody would watch on
+        finally:
             self._service.stop()
 
     def _tell(self, window: Window) -> None:
         print_ = self._console.print
         for line in changes.lines(overview(self._store, Window(window.start - HOUR, window.start), self._read)):
             self._known[line.pool] = frozenset(line.adapters)
+        if self._stay or self._kept:
+            print_(f"look      lora-watch status --data {self._store.root} --last 15m")
         start = window.start - self._step
         print_(f"\n{_at(start, 'date')}\n        {changes.HEADING}", style="bold")
         self._line(Window(start, window.start))
@@ -174,7 +186,7 @@ class _Teller:
         said, quiet_since = False, window.start
         for part in window.split(self._step):
             if not self._await(part.end):
-                return
+                break
             found = self._line(part)
             if found:
                 said, quiet_since = True, part.end
@@ -182,19 +194,18 @@ class _Teller:
                     print_(f"\n{sentence}\n", style="bold")
             if not self._stay and (said or part.end - quiet_since >= PATIENCE):
                 break
-        if not said:
+        if not said and not self._stopped.is_set():
             print_("\nNothing changed.")
         self._close()
 
     def _close(self) -> None:
-        end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock() / SECOND))
-        if self._stay or self._kept:
-            folder = self._store.root
-            self._console.print(f"Look around: `lora-watch status --data {folder} --last 15m`; simulated time is {end}.")
-        if not self._kept:
+        if self._stopped.is_set():
+            return
+        if self._stay:
+            self._console.print(f"The simulation ends at {_at(self._clock())}; still serving until Ctrl-C.")
+            self._stopped.wait()
+        elif not self._kept:
             self._console.print("The tables were temporary: --data FOLDER keeps them.")
-        while self._stay:
-            time.sleep(1.0)
 
     def _line(self, part: Window) -> list[str]:
         """Print the line of each pool; what changed with it, as sentences."""
@@ -202,7 +213,7 @@ class _Teller:
         several = len(self._known) > 1
         for line in changes.lines(overview(self._store, part, self._read)):
             known, before = self._known.get(line.pool, frozenset()), self._before.setdefault(line.pool, [])
-            late = self._late(part.end)
+            late = self._late(part.end) if before else ""
             note = f"   {line.pool}" if several else ""
             self._console.print(f"{_at(part.start)}   {changes.text(line)}{note}{late}{self._past_days.news()}")
             changed = changes.change(before, line, known)
@@ -220,14 +231,14 @@ class _Teller:
         return sentences
 
     def _await(self, moment: int) -> bool:
-        """Wait until all that happened before a moment is stored; False where the cluster has ended."""
-        while True:
+        """Wait until all that happened before a moment is stored; False where that is no use any more."""
+        while not self._stopped.wait(POLL_SECONDS):
             wanted = self._cluster.positions(moment)
             if wanted is not None and self._stored(wanted):
                 return True
             if wanted is None and not self._cluster.goes_on:
-                return False
-            time.sleep(0.5)
+                raise LoraWatchError("the simulated cluster came to a halt before its end; what is above says why")
+        return False
 
     def _stored(self, wanted: Mapping[str, int]) -> bool:
         events, requests = (self._ledgers[table.name].refresh() for table in (ADAPTER_EVENTS, REQUESTS))
