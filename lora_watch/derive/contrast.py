@@ -17,7 +17,8 @@ BINS = 250
 @dataclass(frozen=True, slots=True)
 class Contrast:
     """
-    P95 of hits with an eviction on their engine that began in the last second, minus P95 of those without: seconds, three figures.
+    P95 of hits with an eviction on their engine that began in the last second, minus P95 of those without: three figures, in
+    seconds.
 
     * ``raw``: as it is. Two errors of either sign are in it: evictions come when an engine is busy (or is idle and may load),
       and a queue that a load left behind is still there when the next second has none;

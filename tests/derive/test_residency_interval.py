@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import polars as pl
 import pytest
@@ -10,7 +8,7 @@ from strategies import HORIZON, QUICK, Log, lru_logs
 from lora_watch.derive.residency import residency
 from lora_watch.derive.residency_interval import _known, _Pieces, _quantiles, residency_interval
 from lora_watch.derive.stays import stays
-from lora_watch.model import DAY, SECOND, Window
+from lora_watch.model import SECOND, Window
 
 HOUR = Window(0, 3600 * SECOND)
 POOL = ("cluster", "pool")
@@ -98,11 +96,3 @@ def test_blocks_are_ten_minutes_or_as_short_as_a_window_needs(seconds: int, bloc
 
 def test_no_stays_give_no_rows():
     assert residency_interval(stays(events("").lazy()), HOUR).height == 0
-
-
-def test_a_day_of_100_pods_takes_seconds():
-    window = Window(0, DAY)
-    sat = many(100, 2000, window=window, mean=43.0)
-    began = time.process_time()
-    assert residency_interval(sat.lazy(), window, POOL).height == 1
-    assert time.process_time() - began < 20
