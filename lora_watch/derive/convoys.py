@@ -32,17 +32,17 @@ def convoys(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | Non
     were independent), ``ratio`` of the two, ``swap_share`` (pod-time spent loading ÷ pod-time), ``loads``, ``chance`` (of the
     least likely bin) and ``tolerance_seconds``.
 
-    Formula. The window is cut into bins of a minute. Around each, pod i loads for a share ``p_i`` of the time (the union of its
-    loads; of the five bins before, the five after, or the whole window, whichever has most); independent pods would have k of
-    them loading for the share that the Poisson-binomial distribution of the p gives k. ``m`` is two or more, and a number that
-    they would reach for at most ``RARE_SHARE`` of the time (all pods if even these are often loading together): of those that
-    were reached the one of the least chance, and that chance times how many were tried. The shares
-    are those of the minutes around, so neither a step in the load nor a pool that swaps all day is a convoy; loading
-    *together* is. A bin is flagged if time x with m or more is over 3 times what is expected, ``swap_share`` over 10 %, and
-    chance below 1e-6. Chance: together-times of independent pods come by a Poisson process, ``N = expected ÷ τ`` in a bin, and last
-    ``τ = Σ l² ÷ Σ l ÷ m`` in the mean (l: lengths of loads; long ones meet more often), taken as exponential; so
-    ``chance = Σ_j Poisson(j; x ÷ τ) · P(Poisson(N) > j)``. Flagged bins side by side make one row; a bin that has m pods at
-    once and is not flagged has a row of its own.
+    Formula. The window is cut into bins of a minute. Around each, pod i loads for a share ``p_i`` of the time (the union of
+    its loads; of the five bins before, the five after, or the whole window, whichever has most); independent pods would have
+    k of them loading for the share that the Poisson-binomial distribution of the p gives k. ``m`` is two or more, and a
+    number that they would reach for at most ``RARE_SHARE`` of the time (all pods if even these are often loading together):
+    of those that were reached the one of the least chance, and that chance times how many were tried. The shares are those of
+    the minutes around, so neither a step in the load nor a pool that swaps all day is a convoy; loading *together* is. A bin
+    is flagged if time x with m or more is over 3 times what is expected, ``swap_share`` over 10 %, and chance below 1e-6.
+    Chance: together-times of independent pods come by a Poisson process, ``N = expected ÷ τ`` in a bin, and last ``τ = Σ l² ÷
+    Σ l ÷ m`` in the mean (l: lengths of loads; long ones meet more often), taken as exponential; so ``chance = Σ_j Poisson(j;
+    x ÷ τ) · P(Poisson(N) > j)``. Flagged bins side by side make one row; a bin that has m pods at once and is not flagged has
+    a row of its own.
 
     Edge cases. A pool with one loading pod has
     no row. A pool whose pods load nearly all the time can't be told: even all of
