@@ -13,17 +13,15 @@ from lora_watch.errors import StoreError
 from lora_watch.model import DAY, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, TABLES, Batch
 from lora_watch.simulate.engines import pieces
-from lora_watch.simulate.rows import Part, Rows
+from lora_watch.simulate.rows import PART_REQUESTS, Part, Rows
 from lora_watch.simulate.scenario import Scenario
 from lora_watch.simulate.traffic import SPAN_REQUESTS, catalogue, spans
 from lora_watch.simulate.truth import Hours, truth
 from lora_watch.store.tables import Ledger, Store, translated
 
 TRUTH = "truth.json"
-PARTS = 10
-"""One in so many of the requests that are simulated at once become rows at once: rows take ten times the memory."""
-_MMAP_THRESHOLD = -3
-"""glibc's M_MMAP_THRESHOLD."""
+_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+"""glibc's M_MMAP_THRESHOLD and M_ARENA_MAX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ def simulate(
         stored = writer.submit(dict[str, int])
         for span, lives in pieces(scenario, known, spans(scenario, known, days, seed, at_once), window.end, seed):
             rows.go_on(lives)
-            for part in rows.parts(span, at_once // PARTS):
+            for part in rows.parts(span, min(PART_REQUESTS, at_once // 4)):
                 sums.update(stored.result())
                 if told and share is not None:
                     told(share)
@@ -100,8 +98,11 @@ def give_memory_back() -> None:
     """
     Have this process return large arrays to the system when they are freed: a month of eight pods then takes a fifth less.
 
-    glibc maps large blocks by themselves, but raises its idea of large (to 32 MiB) with each one that is freed. For a process
-    that does nothing else; where the C library has no such switch, nothing happens.
+    glibc maps large blocks by themselves, but raises its idea of large (to 32 MiB) with each one that is freed, and gives each
+    thread an arena of its own: here threads share two. For a process that does nothing else; where the C library has no such
+    switch, nothing happens.
     """
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, 1 << 20)
+        library.mallopt(_ARENA_MAX, 2)
