@@ -81,8 +81,8 @@ def without(
     (pool,) = scenario.pools
     pod = np.zeros(len(asked), dtype=np.int32)
     for life in served:
-        pod[life.number] = life.pod
-        pod[life.refused] = life.pod
+        pod[life.asked.number[life.number]] = life.pod
+        pod[life.asked.number[life.refused]] = life.pod
     prefill, whole = work(scenario, asked)
     trace = Trace(asked.adapter, adapters=len(known), pod=pod, pods=pool.pods, at=asked.at, hold=whole)
     start = replay(trace, Fleet(pool.slots, pool.cpu_capacity, pool.seats)).start

@@ -4,7 +4,7 @@ import pytest
 from lora_watch.derive.bootstrap import Interval
 from lora_watch.derive.contrast import FEWEST, WARNING, Contrast, contrast
 
-SIZE = 6_000
+SIZE = 30_000
 
 
 def made(*, effect: float, busy_more_exposed: bool = True) -> Contrast:

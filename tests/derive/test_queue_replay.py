@@ -128,7 +128,7 @@ def test_it_is_the_simulated_world_in_which_loads_take_no_time(seats: int):
     served = list(lives(scenario, known, asked, days, 1))
     pod = np.zeros(len(asked), dtype=np.int32)
     for life in served:
-        pod[life.number] = life.pod
+        pod[life.asked.number[life.number]] = life.pod
     work = (asked.prompt * 200.0).astype(np.int64) + (asked.generated * 15_000.0).astype(np.int64)
     trace = Trace(asked.adapter, adapters=len(known), pod=pod, pods=2, at=asked.at, hold=work)
     true = replay(trace, Fleet(3, 30, seats)).start - asked.at + work
