@@ -93,7 +93,7 @@ def curves() -> None:
         for end in range(step, len(codes) + 1, step):
             fading.update(codes[end - step : end])
             weights = np.where(np.arange(len(codes)) < end, np.exp((np.arange(len(codes)) - end) / MEMORY), 0.0)
-            worst = max(worst, float(np.abs(fading.counts.curve(slots.tolist()) - exact(weights)).max()))
+            worst = max(worst, float(np.abs(fading.curve(slots.tolist()) - exact(weights)).max()))
         ten = np.zeros(len(slots))
         for start in range(0, 86_400, 600):
             mine = codes[(seconds >= start) & (seconds < start + 600)]
@@ -101,7 +101,7 @@ def curves() -> None:
         day = missed(np.bincount(codes, minlength=adapters) / 86_400, slots)
         at = [f"{exact(even, slots=np.array([c]))[0]:.3f}" for c in (8, 32)]
         print(
-            f"{name:<16} {'/'.join(at):>14} {np.abs(whole.counts.curve(slots.tolist()) - truth).max():>10.4f} {worst:>8.4f}"
+            f"{name:<16} {'/'.join(at):>14} {np.abs(whole.curve(slots.tolist()) - truth).max():>10.4f} {worst:>8.4f}"
             f" {furthest(ten / len(codes) - truth):>+12.4f} {furthest(day - truth):>+11.4f}"
         )
 

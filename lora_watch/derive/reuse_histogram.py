@@ -53,7 +53,7 @@ class ReuseHistogram:
 
     >>> histogram = ReuseHistogram()
     >>> histogram.update([0, 1, 0, 1, 0, 1])
-    >>> histogram.counts.curve([1, 2]).round(2).tolist()
+    >>> histogram.curve([1, 2]).round(2).tolist()
     [1.0, 0.33]
     """
 
@@ -81,6 +81,10 @@ class ReuseHistogram:
     def counts(self) -> ReuseCounts:
         """What was counted, the newest request weighing 1: to be added to that of other pods, or asked for its curve."""
         return ReuseCounts(self._mass / self._weight)
+
+    def curve(self, slots: Sequence[int]) -> NDArray[np.float64]:
+        """LRU's miss ratio at each number of slots; NaN where nothing was counted."""
+        return self.counts.curve(slots)
 
 
 class ReuseHistograms:

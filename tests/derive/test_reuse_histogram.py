@@ -41,20 +41,20 @@ def test_it_is_within_three_points_of_the_exact_curve(adapters: int, session: in
     histogram = ReuseHistogram(LONG)
     histogram.update(codes)
     exact = misses_by_slots(Trace(codes, adapters=adapters))[0, 1:] / len(codes)
-    assert np.abs(histogram.counts.curve(slots) - exact).max() < 0.03
+    assert np.abs(histogram.curve(slots) - exact).max() < 0.03
 
 
 def test_a_cycle_misses_until_it_fits():
     histogram = ReuseHistogram(LONG)
     histogram.update(list(range(5)) * 2000)
-    assert histogram.counts.curve([1, 4, 5]).tolist() == pytest.approx([1.0, 1.0, 0.0], abs=0.01)
+    assert histogram.curve([1, 4, 5]).tolist() == pytest.approx([1.0, 1.0, 0.0], abs=0.01)
 
 
 def test_the_past_fades():
     histogram = ReuseHistogram(1000)
     histogram.update(np.arange(20_000) % 50)
     histogram.update(np.zeros(20_000, dtype=np.int32))
-    assert histogram.counts.curve([1])[0] < 0.001
+    assert histogram.curve([1])[0] < 0.001
     assert histogram.counts.requests == pytest.approx(1000, rel=0.01)
 
 
@@ -84,7 +84,7 @@ def test_counts_of_like_pods_add_up_to_the_mean_pod():
 def test_the_base_model_is_no_use():
     histogram = ReuseHistogram(LONG)
     histogram.update([0, -1, 0, -1, 0])
-    assert (histogram.seen, histogram.counts.curve([1])[0]) == (3, pytest.approx(1 / 3))
+    assert (histogram.seen, histogram.curve([1])[0]) == (3, pytest.approx(1 / 3))
 
 
 def test_nothing_counted_is_unknown():
@@ -119,7 +119,7 @@ def test_a_reuse_time_falls_between_its_edges(reuse: int):
 def test_more_slots_never_miss_more_and_one_slot_for_each_leaves_first_uses(codes: list[int]):
     histogram = ReuseHistogram(LONG)
     histogram.update(codes)
-    curve = histogram.counts.curve(range(400))
+    curve = histogram.curve(range(400))
     assert (np.diff(curve) <= 1e-12).all()
     assert curve[0] == pytest.approx(1.0)
     assert curve[-1] >= len(set(codes)) / len(codes) - 1e-6
