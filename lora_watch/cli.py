@@ -1,6 +1,7 @@
 """The command line. Each command imports what it needs when it runs, so that `--help` and the agent stay light."""
 
 import io
+import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -291,6 +292,7 @@ def demo(
     ] = None,
 ) -> None:
     """Start a simulated cluster and the ordinary service against it, and show what it sees."""
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")  # what polars frees goes back at once
     from lora_watch.demo import run
 
     staying = sys.stdin.isatty() if stay is None else stay

@@ -47,6 +47,8 @@ LINE_SECONDS = 5.0
 PATIENCE = 150 * MINUTE
 """Without anything that changes for so long, the demo ends (simulated time)."""
 POLL_SECONDS = 0.5
+RECORDS_AT_ONCE = 4_000
+"""Of a process, in one look: several times what comes meanwhile, and little memory where one has to catch up."""
 BEFORE = 4
 """Lines with which the newest is compared."""
 SLOWEST, FASTEST = 1.0, 3600.0
@@ -106,7 +108,7 @@ def run(data: Path | None, *, scenario: str, speed: float, days: int, stay: bool
 
 def _settings(cluster: Cluster, scenario: Scenario, folder: Path, settle: int, speed: float, warm: int) -> Settings:
     """The configuration of the ordinary service: every length in simulated time, but how often it looks and computes."""
-    derive = max(4.0, 60 / speed)
+    derive = max(6.0, 60 / speed)
     return parse(
         json.dumps(
             {
@@ -124,7 +126,11 @@ def _settings(cluster: Cluster, scenario: Scenario, folder: Path, settle: int, s
                 "routers": [{"pod": "router", "metrics": cluster.router_url}],
                 "base_models": [MODEL],
                 "gpus": {"exporters": [{"pod": "gpus", "metrics": cluster.gpus_url}]},
-                "collect": {"interval": COLLECT_SECONDS, "settle": settle / SECOND},
+                "collect": {
+                    "interval": COLLECT_SECONDS,
+                    "settle": settle / SECOND,
+                    "events_per_tick": RECORDS_AT_ONCE,
+                },
                 "derive": {"interval": derive, "window": "15m", "lookback": (warm + HOUR) / SECOND},
                 "store": {"folder": str(folder.resolve())},
                 "exporter": {"port": 0},

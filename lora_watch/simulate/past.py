@@ -25,8 +25,8 @@ from lora_watch.simulate.traffic import catalogue, spans
 from lora_watch.simulate.write import give_memory_back
 from lora_watch.store.tables import Store
 
-REQUESTS_AT_ONCE = 50_000
-"""Whose rows are made and stored together: about 150 MB."""
+REQUESTS_AT_ONCE = 30_000
+"""Whose rows are made and stored together: about 50 MB."""
 LAID = (ADAPTER_EVENTS, REQUESTS, SAMPLES)
 KEPT_FREE = 1 << 30
 """Bytes of the disk that are left alone."""
