@@ -20,7 +20,7 @@ import polars as pl
 from lora_watch.agent import checkpoint
 from lora_watch.agent.sidecar import Logs, Sidecar
 from lora_watch.agent.state import State
-from lora_watch.model import PodId
+from lora_watch.model import MINUTE, PodId
 from lora_watch.simulate.feed import SEGMENT_BYTES, SEGMENTS, Feed, PodLogs, Told, records_of
 from lora_watch.simulate.piecewise import EnginePages, GpuPages, RouterPages
 from lora_watch.sources.base import parse_stream
@@ -71,7 +71,7 @@ class Cluster:
         self.feed = feed
         self._settle = settle
         self._logs = {pod: PodLogs(folder / str(number)) for number, pod in enumerate(pods)}
-        self._engines = {(pod.pool, pod.pod): EnginePages(feed.known) for pod in pods}
+        self._engines = {(pod.pool, pod.pod): EnginePages(feed.known, 2 * settle + MINUTE) for pod in pods}
         self._gpus, self._router = GpuPages(scenario, feed.known), RouterPages(scenario, feed.known)
         self._before: dict[tuple[PodId, str], State] = {}
         self._positions: list[tuple[int, dict[str, int]]] = []

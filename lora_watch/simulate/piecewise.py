@@ -24,6 +24,7 @@ from lora_watch.simulate.scrapes import attempt_labels, attempts
 from lora_watch.simulate.traffic import Catalogue
 
 KEPT_PAGES = 200
+"""Of the router."""
 KEPT = HOUR
 """How much of the past a GPU's page can still be of, beside the last window."""
 _COUNTED: tuple[tuple[str, Mapping[str, str], Callable[[Meter, NDArray[np.int64]], NDArray[np.int64]]], ...] = (
@@ -38,15 +39,16 @@ class EnginePages:
     One pod's page at each of its samples: requests running, waiting and done, tokens, and the gauge of adapters.
 
     With the habits of vLLM's gauge: the value is a time stamp, each combination of names is a series that stays for good, both
-    labels hold the adapters in flight, and an engine that nobody has asked for anything has no series.
+    labels hold the adapters in flight, and an engine that nobody has asked for anything has no series. Of the past the pages of
+    ``keep`` µs before the last window are kept: after an hour of thrash each has a hundred kB.
     """
 
-    def __init__(self, known: Catalogue) -> None:
-        self._known = known
+    def __init__(self, known: Catalogue, keep: int) -> None:
+        self._known, self._keep = known, keep
         self._boot = -1
         self._seen: dict[str, float] = {}
         self._counts = np.zeros(len(_COUNTED), dtype=np.int64)
-        self._pages: deque[tuple[int, str]] = deque(maxlen=KEPT_PAGES)
+        self._pages: deque[tuple[int, str]] = deque()
 
     def at(self, moment: int) -> str:
         """The newest page that is not later than ``moment``; nothing where there is none."""
@@ -64,6 +66,8 @@ class EnginePages:
         counts = np.stack([count(meter, moments) for _, _, count in _COUNTED])
         counts += (self._counts - counts[:, 0])[:, None]
         self._counts = counts[:, -1]
+        while len(self._pages) > 1 and self._pages[1][0] <= window.start - self._keep:
+            self._pages.popleft()
         for n in range(first, last):
             at = int(pace.sampled_at[n])
             there = np.flatnonzero((life.opened <= at) & (life.closes > at))
