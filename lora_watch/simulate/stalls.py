@@ -170,11 +170,12 @@ def _run(
     while True:
         t = int(at[i]) if i < len(adapter) else until
         restarting = done < len(restart_at) and restart_at[done] <= t
-        looking = scrape > 0 and not restarting and i < len(adapter) and t - t % scrape > seen.at[0]
         if restarting:
             t = int(restart_at[done])
-        elif looking:
-            t -= t % scrape
+        last = t - 1 if restarting else t  # a look at the µs of a restart comes behind it
+        looking = scrape > 0 and t < AFTER_ALL and last - last % scrape > seen.at[0]
+        if looking:
+            t = last - last % scrape
         for p in range(count):
             if free[p] == -AFTER_ALL:
                 preload(own[p], 0, -AFTER_ALL)
@@ -194,6 +195,9 @@ def _run(
                         length[j], gpu_part[j] = _cost(costs, whole(number[j]), a, now, codes[LOOKUP, j])
                         behind[p] += length[j]
                         free[p] = v + behind[p]
+        if looking:
+            look(pods, seen, t)
+            continue
         if restarting:
             p = whole(restart_pod[done])
             v = max(t, free[p]) - behind[p]
@@ -202,9 +206,6 @@ def _run(
             behind[p], free[p] = t - v, t
             restart_offset[done] = behind[p]
             done += 1
-            continue
-        if looking:
-            look(pods, seen, t)
             continue
         if i == len(adapter):
             return

@@ -119,7 +119,7 @@ def whole(spans: list[Told], count: int) -> dict[str, list[int]]:
     return columns
 
 
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(
     held(),
     st.lists(st.integers(0, 70), max_size=4),
@@ -151,6 +151,18 @@ def test_wherever_a_trace_is_cut_the_same_comes_out(
         begin = max(end, begin)
     assert whole(spans, len(trace)) == whole([one], len(trace))
     assert spans[-1].offsets == one.offsets
+
+
+def test_a_look_that_a_cut_comes_behind_sees_the_pods_as_they_were():
+    """At 10 both pods hold 0, and only the first still runs it; a look that came with the cut would find neither running."""
+    adapter, at, hold = [0, 0, 0], [1, 2, 19], [14, 5, 1]
+    router = replace(ARTICLE, scrape=10)
+    one = stalled(Trace(adapter, pods=2, at=at, hold=hold), Fleet(1), router, costs(1, 1))
+    fleet, told = Stalls(Fleet(1), 2, 1, router, costs(1, 1)), []
+    for part, until in ((slice(0, 2), 18), (slice(2, 3), AFTER_ALL)):
+        piece = Trace(adapter[part], adapters=1, pods=2, at=at[part], hold=hold[part])
+        told.append(fleet.through(piece, until))
+    assert whole(told, 3) == whole([one], 3)
 
 
 def test_a_restart_in_a_full_batch_forgets_what_ran():
