@@ -154,15 +154,17 @@ def test_wherever_a_trace_is_cut_the_same_comes_out(
 
 
 def test_a_look_that_a_cut_comes_behind_sees_the_pods_as_they_were():
-    """At 10 both pods hold 0, and only the first still runs it; a look that came with the cut would find neither running."""
-    adapter, at, hold = [0, 0, 0], [1, 2, 19], [14, 5, 1]
-    router = replace(ARTICLE, scrape=10)
-    one = stalled(Trace(adapter, pods=2, at=at, hold=hold), Fleet(1), router, costs(1, 1))
+    """Both pods hold 0, and at 10 one still runs it, where all who come before 20 go; at the cut neither does."""
+    at, hold = [1, 2, 3, 4, 5, 6, *[19] * 10], [14, *[1] * 15]
+    router, count = replace(ARTICLE, scrape=10), len(at)
+    one = stalled(Trace([0] * count, pods=2, at=at, hold=hold), Fleet(1), router, costs(1, 1))
+    assert set(one.pod[:6].tolist()) == {0, 1}
+    assert set(one.pod[6:].tolist()) == {int(one.pod[0])}
     fleet, told = Stalls(Fleet(1), 2, 1, router, costs(1, 1)), []
-    for part, until in ((slice(0, 2), 18), (slice(2, 3), AFTER_ALL)):
-        piece = Trace(adapter[part], adapters=1, pods=2, at=at[part], hold=hold[part])
+    for part, until in ((slice(0, 6), 18), (slice(6, count), AFTER_ALL)):
+        piece = Trace([0] * len(at[part]), adapters=1, pods=2, at=at[part], hold=hold[part])
         told.append(fleet.through(piece, until))
-    assert whole(told, 3) == whole([one], 3)
+    assert whole(told, count) == whole([one], count)
 
 
 def test_a_restart_in_a_full_batch_forgets_what_ran():
