@@ -40,7 +40,7 @@ def phantoms(registry: pl.LazyFrame, stays: pl.LazyFrame, window: Window) -> pl.
     kind = pl.col("kind")
     served = _registry(registry, window).cache()
     withdrawn = served.filter(kind == "unregister").select(*POD, "adapter", since="at", ranked="ranked")
-    until = pl.min_horizontal(pl.col("left_at").fill_null(window.end), pl.lit(window.end))
+    until = pl.min_horizontal(pl.col("left_at").fill_null(window.end), pl.lit(window.end, dtype=pl.Int64))
     held = (
         stays.filter(pl.col("adapter").is_not_null())
         .join(withdrawn, on=[*POD, "adapter"], nulls_equal=True)

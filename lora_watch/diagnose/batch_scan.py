@@ -8,23 +8,25 @@ import polars as pl
 from lora_watch.diagnose.finding import Confidence, Finding, Possible, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, said, together
 from lora_watch.diagnose.words import count, span
-from lora_watch.model import SECOND, Window
+from lora_watch.model import MINUTE, SECOND, Window
+
+QUARTER = 15 * MINUTE
+"""A job is told by the quarter of an hour in which it began."""
 
 
 def batch_scan(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
     """One finding for each pool that was scanned, from :func:`lora_watch.derive.scans.scans`."""
     for group in together(flagged(found), []):
         last = group[-1]
-        clock = datetime.fromtimestamp(_middle(last) // (600 * SECOND) * 600, UTC).strftime("%H:%M")
-        begin = datetime.fromtimestamp(round(last["start"] / SECOND / 300) * 300, UTC).strftime("%H:%M")
+        begin = datetime.fromtimestamp(last["start"] // QUARTER * QUARTER / SECOND, UTC).strftime("%H:%M")
         every = next((row["every_seconds"] for row in group if row["every_seconds"]), None)
-        often = f", every {span(every)}" if every else ""
+        often = f", every {span(round(every / 300) * 300)}" if every else ""
         yield Finding(
             kind="batch-scan",
             severity=Severity.INFORMATION,
             summary=f"A batch job at {begin} swaps: it asks for {last['scanned_adapters']} of "
             f"{count(last['pool_adapters'], 'adapter')} in turn within {span((last['end'] - last['start']) / SECOND)}{often}",
-            cause=f"One after the other, each for a short run (around {clock} UTC): a job, not users. It flushes the slots, and "
+            cause=f"One after the other, each for a short run: a job, not users. It flushes the slots, and "
             "what was there is loaded again behind it.",
             confidence=Confidence.HIGH if every else Confidence.MEDIUM,
             weight=float(last["scanned_adapters"]),
@@ -50,7 +52,3 @@ def batch_scan(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
             avoid=("Sizing the slots for the job.",),
             **{**head(group, window), "adapters": ()},
         )
-
-
-def _middle(row: dict[str, int]) -> int:
-    return (row["start"] + row["end"]) // 2

@@ -31,7 +31,7 @@ def cascade(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
             severity=Severity.INFORMATION,
             summary=f"Cascade: each load evicts an adapter that is loaded again {span(mean)} later; up to "
             f"{count(longest['swaps'], 'swap')} in a row on {longest['pods'][0]} ({listed(ring)})",
-            cause="The working set is above the slots of each pod, and what was evicted is asked for again before long, in turn.",
+            cause="Working set above the slots of each pod: what was evicted is asked for again before long, in turn.",
             confidence=Confidence.MEDIUM,
             weight=float(longest["swaps"]),
             evidence=(

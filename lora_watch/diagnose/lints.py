@@ -128,7 +128,7 @@ def _no_warm_tier(row: Mapping[str, Any]) -> Lint | None:
         (
             Remedy(
                 "cpu-cache",
-                f"raise --max-cpu-loras to {known} or more: a place costs an adapter's bytes of CPU memory, and no GPU memory",
+                f"raise max_cpu_loras (--max-cpu-loras) to {known} or more: a place costs CPU memory, no GPU memory",
                 of="reads from disk",
             ),
         ),
@@ -161,7 +161,7 @@ def _pins_fill_slots(row: Mapping[str, Any]) -> Lint | None:
             ),
             Remedy("slots", "raise --max-loras above the number of pins by what the others need"),
         ),
-        ("Pinning more adapters.",),
+        ("Pinning more adapters: vLLM 0.32 dies of a batch that wants more of them than there are slots without a pin.",),
     )
 
 

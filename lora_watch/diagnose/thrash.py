@@ -6,6 +6,7 @@ from lora_watch.diagnose.facts import PoolFacts
 from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Possible, Remedy, Severity, ranked
 from lora_watch.diagnose.words import count, listed, pattern, percent
 from lora_watch.model import MINUTE
+from lora_watch.recommend.levers import TOP_PINS
 
 HARM_SHARE = 0.10
 """Of pod time that stands still for loads, above which users feel it: the P95 of requests is then a request that met a load."""
@@ -66,12 +67,16 @@ def _severity(stalled: float | None) -> Severity:
 def _cause(facts: PoolFacts, new: tuple[str, ...], share: float, before: float | None, now: float) -> tuple[str, str, Confidence]:
     slots, each, active = facts.slots or 0, facts.slots_per_pod or 0, facts.active
     rise = f"misses {percent(before)} → {percent(now)}" if before is not None else f"{percent(now)} of requests miss"
+    slot, pins = facts.effect("slots", 1), max((facts.effect("pins", top) or 0.0 for top in TOP_PINS), default=0.0)
+    better = ""
+    if slot is not None and slot > pins:
+        better = f" One more slot per pod helps more than pins: {percent(slot)} of the swaps against {percent(pins)}."
     if new:
         name = pattern(new)
         who = f"{count(len(new), 'new adapter')}{f' (`{name}`)' if name else f' ({listed(new)})'}"
         return (
             f"Thrash: {who} carry {percent(share)} of requests; {active} adapters now compete for {slots} slots; {rise}",
-            f"{who} came with the rise: the adapters in use no longer fit the slots, and each load evicts one wanted soon.",
+            f"{who} came with the rise: what is in use no longer fits the slots, each load evicts one wanted soon.{better}",
             Confidence.HIGH,
         )
     one = facts.effect("slots", 1)
@@ -90,7 +95,7 @@ def _cause(facts: PoolFacts, new: tuple[str, ...], share: float, before: float |
         )
     return (
         f"Thrash: {active} adapters are in use on {slots} slots ({each} per pod); {rise}",
-        f"The working set is above the slots of each pod: within a stay more are wanted than {count(each, 'slot')} can hold.",
+        f"Working set above the slots of each pod: within a stay more are wanted than {count(each, 'slot')} can hold.{better}",
         Confidence.HIGH if active > each else Confidence.LOW,
     )
 
