@@ -26,7 +26,7 @@ def batch_scan(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
             severity=Severity.INFORMATION,
             summary=f"A batch job at {begin} swaps: it asks for {last['scanned_adapters']} of "
             f"{count(last['pool_adapters'], 'adapter')} in turn within {span((last['end'] - last['start']) / SECOND)}{often}",
-            cause=f"One after the other, each for a short run: a job, not users. It flushes the slots, and "
+            cause="One after the other, each for a short run: a job, not users. It flushes the slots, and "
             "what was there is loaded again behind it.",
             confidence=Confidence.HIGH if every else Confidence.MEDIUM,
             weight=float(last["scanned_adapters"]),
