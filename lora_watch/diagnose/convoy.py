@@ -14,12 +14,13 @@ def convoy(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
     """One finding for each pool with convoys in the window, from :func:`lora_watch.derive.convoys.convoys`."""
     for group in together(flagged(found), []):
         worst = max(group, key=lambda row: row["ratio"] or float("inf"))
-        ratio = f"{worst['ratio']:.1f} times" if worst["ratio"] is not None else "where nothing was"
+        beside = "the time expected of independent pods"
+        ratio = f"{worst['ratio']:.1f} times {beside}" if worst["ratio"] is not None else "which independent pods never would"
         yield Finding(
             kind="convoy",
             severity=Severity.WARN,
             summary=f"Convoy: up to {count(worst['most_pods_at_once'], 'pod')} of {worst['pool_pods']} load at the same time, "
-            f"{ratio} the time expected of independent pods",
+            f"{ratio}",
             cause="Requests for many adapters arrive together, and each waits behind the loads of the others, on many pods.",
             confidence=Confidence.MEDIUM,
             weight=float(worst["swap_share"]),

@@ -6,14 +6,14 @@ import polars as pl
 
 from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, said, together
-from lora_watch.diagnose.words import count, listed, percent, span
+from lora_watch.diagnose.words import count, listed, named, percent, span
 from lora_watch.model import Window
 
 
 def imbalance(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
     """One finding for each pool whose requests fall on few pods, from :func:`lora_watch.derive.imbalance.imbalance`."""
     for (row,) in together(flagged(found), ["what"]):
-        busiest = row["pods"][0] if row["pods"] else "one pod"
+        busiest = named(row["pods"][0]) if row["pods"] else "one pod"
         wait, others = row["busiest_wait_p95_seconds"], row["others_wait_p95_seconds"]
         waits = "" if wait is None else f"; its requests wait {span(wait)} (p95), the others' {span(others or 0.0)}"
         yield Finding(
@@ -29,7 +29,7 @@ def imbalance(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
                     [row],
                     "max_to_mean_ratio",
                     row["max_to_mean_ratio"],
-                    f"{row['max_per_pod']} against {row['mean_per_pod']:.4g}",
+                    f"{count(row['max_per_pod'], 'request')} there, {row['mean_per_pod']:.4g} in the mean of all pods",
                 ),
                 said([row], "gini_ratio", row["gini_ratio"], f"Gini {row['gini_ratio']:.2f}", "ratio"),
             ),

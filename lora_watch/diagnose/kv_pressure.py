@@ -6,7 +6,7 @@ import polars as pl
 
 from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, known, said, together
-from lora_watch.diagnose.words import percent, span
+from lora_watch.diagnose.words import named, percent, span
 from lora_watch.model import Window
 
 _TIERS = {1: (0.85, "soft_seconds"), 2: (0.90, "hard_seconds"), 3: (0.95, "critical_seconds")}
@@ -22,13 +22,13 @@ def kv_pressure(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
         yield Finding(
             kind="kv-pressure",
             severity=Severity.WARN,
-            summary=f"KV pressure: the cache of {worst['pods'][0]} is at {percent(limit)} or more for "
+            summary=f"KV pressure: the cache of {named(worst['pods'][0])} is at {percent(limit)} or more for "
             f"{span(worst[column])}{slots}",
             cause="Prompts and generations in flight need nearly all of the KV cache: requests wait or are preempted.",
             confidence=Confidence.HIGH,
             weight=float(worst["max_ratio"]),
             evidence=tuple(
-                said([row], "max_ratio", row["max_ratio"], f"{row['pods'][0]}: up to {percent(row['max_ratio'])}", "ratio")
+                said([row], "max_ratio", row["max_ratio"], f"{named(row['pods'][0])}: up to {percent(row['max_ratio'])}", "ratio")
                 for row in group[:5]
             ),
             remedies=(

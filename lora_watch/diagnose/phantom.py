@@ -13,14 +13,17 @@ from lora_watch.model import Window
 def phantom(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
     """One finding for each pool with weights of withdrawn names, from :func:`lora_watch.derive.phantoms.phantoms`."""
     for group in together(flagged(found), ["kind"]):
+        still = [row for row in group if row["slots_held"]]
         held = sum(row["slots_held"] for row in group)
         longest = max(row["longest_seconds"] for row in group)
-        who = names(group, "adapters")
+        who = names(still or group, "adapters")
+        one = len(who) == 1
+        weights = f"the weights are still in {count(held, 'slot')}" if held else "the weights stayed in their slots for a while"
         yield Finding(
             kind="phantom",
             severity=Severity.INFORMATION,
-            summary=f"Registry and residency disagree: {listed(who)} {'is' if len(who) == 1 else 'are'} no longer served, "
-            f"the weights are still in {count(held, 'slot')}",
+            summary=f"Registry and residency {'disagree' if held else 'disagreed'}: {listed(who)} {'is' if one else 'are'} no "
+            f"longer served, {weights}",
             cause="Withdrawing a name frees no slot: the weights leave when another adapter needs the room.",
             confidence=Confidence.HIGH,
             weight=float(held),

@@ -6,7 +6,7 @@ import polars as pl
 
 from lora_watch.diagnose.finding import Confidence, Finding, Possible, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, said, together
-from lora_watch.diagnose.words import listed
+from lora_watch.diagnose.words import named
 from lora_watch.model import Window
 
 
@@ -15,16 +15,16 @@ def reload_loop(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
     rows = flagged(found).with_columns(adapter=pl.col("adapters").list.first(), pod=pl.col("pods").list.first())
     for group in together(rows, ["pod", "adapter"]):
         worst = max(group, key=lambda row: row["reloads"])
-        steps = worst["steps_per_second"]
+        steps, rate = worst["steps_per_second"], worst["reloads_per_second"]
+        often = f"{rate:.3g} times a second" if rate is not None else f"{worst['reloads']} times at once"
         yield Finding(
             kind="reload-loop",
             severity=Severity.WARN,
-            summary=f"Reload loop of one adapter: {listed([worst['adapter']])} is loaded in place "
-            f"{worst['reloads_per_second']:.3g} times a second on {worst['pod']}",
+            summary=f"Reload loop of one adapter: {named(worst['adapter'])} is loaded in place {often} on {named(worst['pod'])}",
             cause="The adapter is read again while it runs, and nothing leaves a slot for it: something asks for it in place "
             "(load_inplace) with each use.",
             confidence=Confidence.HIGH,
-            weight=float(worst["reloads_per_second"]),
+            weight=float(worst["reloads"] if rate is None else rate),
             evidence=(
                 said(group, "reloads", worst["reloads"], f"{worst['reloads']} loads in place, {worst['disk_reads']} from disk"),
                 said(group, "lru_evictions", worst["lru_evictions"], f"{worst['lru_evictions']} adapters had to leave meanwhile"),

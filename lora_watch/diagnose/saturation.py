@@ -8,7 +8,7 @@ from lora_watch.derive.warning import LIMITS
 from lora_watch.diagnose.facts import PoolFacts
 from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Possible, Remedy, Severity, ranked
 from lora_watch.diagnose.thrash import HARM_SHARE
-from lora_watch.diagnose.words import count, percent
+from lora_watch.diagnose.words import count, named, percent
 from lora_watch.model import SECOND
 
 WORDS = {
@@ -69,12 +69,13 @@ def hard_cliff(facts: PoolFacts) -> Iterator[Finding]:
     if since is None or full is None or (stalled is not None and stalled >= HARM_SHARE):
         return
     pod = (facts.warning or {}).get("fullest_pod")
+    where = "one pod" if pod is None else named(str(pod))
     row = facts.pods.filter(facts.pods["pod"] == pod)
     slots = row["slots"].item() if row.height == 1 else facts.slots_per_pod
     waiting = row["swap_queue_mean"].item() if row.height == 1 and "swap_queue_mean" in row.columns else None
     known = facts.provenance
     evidence = [
-        Evidence(f"adapters in flight ÷ slots on {pod}: {full:.2f}", "hard_cliff", full, "ratio", known),
+        Evidence(f"adapters in flight ÷ slots on {where}: {full:.2f}", "hard_cliff", full, "ratio", known),
     ]
     if waiting is not None:
         evidence.append(Evidence(f"{waiting:.3g} requests wait for a slot there", "swap_queue_mean", waiting, "", known))
@@ -85,7 +86,7 @@ def hard_cliff(facts: PoolFacts) -> Iterator[Finding]:
         pool=facts.pool,
         role=facts.role,
         since=since,
-        summary=f"Requests wait for slots: on {pod} about {full * (slots or 0):.1f} adapters have a request in flight at any "
+        summary=f"Requests wait for slots: on {where} about {full * (slots or 0):.1f} adapters have a request in flight at any "
         f"time, for {count(slots or 0, 'slot')}",
         cause="Distinct adapters within a generation exceed the slots: an adapter in use cannot be evicted, so requests for "
         "others wait until a generation ends.",

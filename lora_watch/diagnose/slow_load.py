@@ -1,9 +1,10 @@
-"""Loads that take far longer than usual; their number is as it was."""
+"""Loads that take far longer than usual, however many there are."""
 
 from collections.abc import Iterator
 
 import polars as pl
 
+from lora_watch.derive.slow_loads import FEWEST_USUAL
 from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, said, together
 from lora_watch.diagnose.words import count, span
@@ -30,21 +31,21 @@ def slow_load(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
     for group in together(flagged(found), ["phase"]):
         worst = max(group, key=lambda row: row["slow_seconds"])
         name, cause, remedy = _PHASES[worst["phase"]]
-        usual = worst["usual_p95_seconds"]
+        usual = worst["usual_p95_seconds"] if worst["usual_loads"] >= FEWEST_USUAL else None
         against = f" against {span(usual)} as usual" if usual is not None else f", {span(worst['allowed_seconds'])} is allowed"
         yield Finding(
             kind="slow-load",
             severity=Severity.WARN,
             summary=f"Slow load: {name}, {span(worst['p95_seconds'])} (95th percentile){against}",
-            cause=f"{cause} There are no more loads than before: it is each load that is slow.",
+            cause=f"{cause} Each load takes long, however many there are.",
             confidence=Confidence.HIGH if usual is not None else Confidence.MEDIUM,
             weight=float(worst["slow_seconds"]),
             evidence=(
                 said(
                     group,
-                    "p50_seconds",
-                    worst["p50_seconds"],
-                    f"{worst['slow_loads']} of {count(worst['loads'], 'load')} are slow",
+                    "slow_loads",
+                    worst["slow_loads"],
+                    f"{worst['slow_loads']} of {count(worst['loads'], 'load')} are slow; the median is {span(worst['p50_seconds'])}",
                 ),
                 said(
                     group, "slow_seconds", worst["slow_seconds"], f"{span(worst['slow_seconds'])} spent on slow ones", "seconds"

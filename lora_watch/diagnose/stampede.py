@@ -6,7 +6,7 @@ import polars as pl
 
 from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, said, together
-from lora_watch.diagnose.words import count, listed, span
+from lora_watch.diagnose.words import count, named, span
 from lora_watch.model import Window
 
 
@@ -21,7 +21,7 @@ def stampede(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
         yield Finding(
             kind="stampede",
             severity=Severity.WARN,
-            summary=f"Stampede: {count(largest['pods_loading'], 'pod')} loaded {listed([adapter])} at the same time{times}",
+            summary=f"Stampede: {count(largest['pods_loading'], 'pod')} loaded {named(adapter)} at the same time{times}",
             cause="Requests for an adapter that hardly any pod held came together and were spread over pods before the first "
             "load was done: the router sees a load only when it is complete.",
             confidence=Confidence.HIGH,
@@ -31,7 +31,8 @@ def stampede(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
                     group,
                     "pods_loading",
                     largest["pods_loading"],
-                    f"{largest['loads']} loads within {span(largest['span_seconds'])}",
+                    f"{count(largest['pods_loading'], 'pod')}, {count(largest['loads'], 'load')} within "
+                    f"{span(largest['span_seconds'])}",
                 ),
                 said(group, "load_seconds", paid, f"{span(paid)} of pod time for them all", "seconds"),
                 said(

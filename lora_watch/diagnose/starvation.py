@@ -6,7 +6,7 @@ import polars as pl
 
 from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, names, said, together
-from lora_watch.diagnose.words import listed, span
+from lora_watch.diagnose.words import count, listed, named, span
 from lora_watch.model import Window
 
 
@@ -30,7 +30,7 @@ def starvation(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
                     [row],
                     "wait_p95_seconds",
                     row["wait_p95_seconds"],
-                    f"{listed([row['adapters'][0]])}: {row['requests']} requests, {row['gave_up']} never scheduled",
+                    f"{named(row['adapters'][0])}: {count(row['requests'], 'request')}, {row['gave_up']} never scheduled",
                     "seconds",
                 )
                 for row in group[:5]

@@ -49,10 +49,20 @@ def listed(names: Sequence[str], shown: int = SHOWN) -> str:
     >>> listed(["a", "b"]), listed(list("abcdefg"), 3)
     ('a and b', 'a, b, c and 4 more')
     """
-    clean = [_clean(name) for name in names[:shown]]
+    clean = [named(name) for name in names[:shown]]
     if len(names) > shown:
         return f"{', '.join(clean)} and {len(names) - shown} more"
     return " and ".join(filter(None, (", ".join(clean[:-1]), clean[-1]))) if clean else "none"
+
+
+def named(name: str) -> str:
+    """
+    One name in a sentence: cut to ``LONGEST`` characters, what cannot be printed escaped, no name at all as two quotes.
+
+    >>> named("legal-v2"), named("two\\nlines"), named("")
+    ('legal-v2', 'two\\\\nlines', "''")
+    """
+    return _clean(name) or "''"
 
 
 def pattern(names: Sequence[str]) -> str | None:
