@@ -36,11 +36,11 @@ from lora_watch.sources.configured import sources_of
 from lora_watch.store.tables import Store
 
 SEED = 1
-COLLECT_SECONDS = 1.5
+COLLECT_SECONDS = 2.0
 """Between two looks, of real time."""
 STEP_SECONDS = 0.5
 """The cluster is told so much real time at once."""
-SETTLE_SECONDS = 3.5
+SETTLE_SECONDS = 4.0
 """Of real time: what happened so long ago has been told, looked for and read."""
 LINE_SECONDS = 5.0
 """Between two lines on the screen, of real time."""
@@ -131,7 +131,7 @@ def _settings(cluster: Cluster, scenario: Scenario, folder: Path, settle: int, s
                     "settle": settle / SECOND,
                     "events_per_tick": RECORDS_AT_ONCE,
                 },
-                "derive": {"interval": derive, "window": "15m", "lookback": (warm + HOUR) / SECOND},
+                "derive": {"interval": derive, "window": "10m", "lookback": (warm + HOUR) / SECOND},
                 "store": {"folder": str(folder.resolve())},
                 "exporter": {"port": 0},
                 "log": {"level": "error"},
