@@ -22,7 +22,7 @@ from lora_watch.agent.sidecar import Logs, Sidecar
 from lora_watch.agent.state import State
 from lora_watch.model import MINUTE, PodId
 from lora_watch.simulate.feed import SEGMENT_BYTES, SEGMENTS, Feed, PodLogs, Told, records_of
-from lora_watch.simulate.piecewise import EnginePages, GpuPages, RouterPages
+from lora_watch.simulate.live_pages import EnginePages, GpuPages, RouterPages
 from lora_watch.sources.base import parse_stream
 
 TICK_SECONDS = 0.25
