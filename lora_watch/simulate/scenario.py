@@ -5,7 +5,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lora_watch.errors import ConfigError
@@ -141,13 +143,23 @@ class Event(Part):
 
 
 class Split(Event):
-    """An A/B test: of the ``top`` adapters, ``share`` of the requests go to a variant of each instead."""
+    """
+    An A/B test: of the ``top`` adapters, ``share`` of the requests go to a variant of each instead, and traffic is multiplied by
+    ``growth``. Both are reached in a straight line over ``ramp_hours``, at once where that is 0.
+    """
 
     kind: Literal["split"]
     top: int = Field(default=20, ge=1)
     share: Share = 0.5
     suffix: str = "-experiment"
     growth: float = Field(default=1.05, gt=0, le=1000)
+    ramp_hours: float = Field(default=0.0, ge=0, le=10_000)
+
+    def progress(self, at: NDArray[np.int64], begin: int) -> NDArray[np.float64]:
+        """How much of the way is gone at these times (µs UTC), 0 … 1, in a scenario that begins at ``begin``; 0 outside of it."""
+        start, end = self.during(begin)
+        gone = np.ones(len(at)) if not self.ramp_hours else np.minimum((at - start) / (self.ramp_hours * HOUR), 1.0)
+        return np.asarray(np.where((at >= start) & (at < end), gone, 0.0))
 
 
 class Scan(Event):

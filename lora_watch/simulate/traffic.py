@@ -203,7 +203,7 @@ def _asked(
     for event, first in zip(scenario.events, _first_codes(scenario), strict=True):
         start, end = event.during(scenario.begin)
         if isinstance(event, Split):
-            moved = (at >= start) & (at < end) & (adapter < event.top) & (random.random(len(at)) < event.share)
+            moved = (adapter < event.top) & (random.random(len(at)) < event.share * event.progress(at, scenario.begin))
             adapter = np.where(moved, adapter + first, adapter).astype(np.int32)
         elif isinstance(event, Retire):
             kept = ~((at >= start) & (at < end) & np.isin(adapter, event.adapters))
@@ -245,8 +245,10 @@ def _rates(
     rate *= (1 + traffic.growth_per_day) ** day
     for event in scenario.events:
         start, end = event.during(scenario.begin)
-        if isinstance(event, (Split, Grow)):
-            rate[(bins >= start) & (bins < end)] *= event.growth if isinstance(event, Split) else event.factor
+        if isinstance(event, Split):
+            rate *= (1 + (event.growth - 1) * event.progress(bins, scenario.begin))[:, None]
+        elif isinstance(event, Grow):
+            rate[(bins >= start) & (bins < end)] *= event.factor
     return np.asarray(rate)
 
 

@@ -99,6 +99,22 @@ def test_a_session_asks_for_one_adapter_again_and_again():
     assert repeats(8) > 4 * repeats(1)
 
 
+def test_a_ramp_reaches_the_share_and_the_growth_of_a_split_in_a_straight_line():
+    ramp = Split(kind="split", start=4, top=10, share=0.6, growth=2.0, ramp_hours=8)
+    requests = asked(scenario(ramp, requests_per_second=10))
+    hour = (requests.at - MONDAY) / HOUR
+    variant = requests.adapter >= 10
+    counts = [
+        (round(a), int(((hour >= a) & (hour < b)).sum()), variant[(hour >= a) & (hour < b)].mean())
+        for a, b in ((0, 2), (4, 6), (8, 10), (14, 16))
+    ]
+    usual = 2 * 36_000
+    for begin, count, share in counts:
+        gone = min(max((begin + 1 - 4) / 8, 0.0), 1.0)
+        assert share == pytest.approx(0.6 * gone, abs=0.01)
+        assert count / usual == pytest.approx(1 + gone, rel=0.03)
+
+
 def test_a_split_sends_half_to_variants_from_its_moment_on():
     chosen = scenario(Split(kind="split", start=10.25, top=3, share=0.5, growth=1.0))
     known, requests = catalogue(chosen, 1), asked(chosen)
