@@ -6,7 +6,7 @@ import polars as pl
 
 from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
 from lora_watch.diagnose.heads import head, said, together
-from lora_watch.diagnose.words import count, listed, span
+from lora_watch.diagnose.words import count, listed, named, span
 from lora_watch.model import Window
 
 LONG = 6
@@ -30,7 +30,7 @@ def cascade(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
             kind="cascade",
             severity=Severity.INFORMATION,
             summary=f"Cascade: each load evicts an adapter that is loaded again {span(mean)} later; up to "
-            f"{count(longest['swaps'], 'swap')} in a row on {longest['pods'][0]} ({listed(ring)})",
+            f"{count(longest['swaps'], 'swap')} in a row on {named(longest['pods'][0])} ({listed(ring)})",
             cause="Working set above the slots of each pod: what was evicted is asked for again before long, in turn.",
             confidence=Confidence.MEDIUM,
             weight=float(longest["swaps"]),

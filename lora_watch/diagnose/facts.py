@@ -112,22 +112,38 @@ class PoolFacts:
         whole = int(self.adapters["requests"].sum())
         return tuple(new["adapter"]), int(new["requests"].sum()) / whole if whole else 0.0
 
+    @property
+    def sees_loads(self) -> bool:
+        """Whether any pod tells its loads; a page of an engine and a log of requests do not, and then no load is no zero."""
+        return bool(self.pods["loads"].is_not_null().any())
+
     def recent(self, column: str) -> float | None:
-        """Sum of a timeline's column over the last ten minutes; None where nothing was seen in them."""
+        """Sum of a timeline's column over the last ten minutes; None where nothing was seen in them, or no pod tells it."""
         rows = self.timeline.filter(pl.col("at") >= self.window.end - RECENT)
-        return float(rows[column].sum()) if rows.height else None
+        told = column == "requests" or self.sees_loads
+        return float(rows[column].sum()) if rows.height and told else None
 
     @property
     def loads_per_request(self) -> float | None:
         """Loads ÷ requests of the last ten minutes; None below ten requests."""
-        requests, loads = self.recent("requests"), self.recent("loads")
-        return loads / requests if requests is not None and loads is not None and requests >= 10 else None
+        return self._per_request("loads")
+
+    @property
+    def swaps_per_request(self) -> float | None:
+        """Swaps ÷ requests of the last ten minutes, what ``MISSES`` limits; None below ten requests."""
+        return self._per_request("swaps")
+
+    def _per_request(self, column: str) -> float | None:
+        requests, moved = self.recent("requests"), self.recent(column)
+        return moved / requests if requests is not None and moved is not None and requests >= 10 else None
 
     @property
     def stall_share(self) -> float | None:
-        """Share of pod time that stood still for loads in the last ten minutes."""
+        """Share of pod time that stood still for loads in the last ten minutes; None where none of the loads had a length."""
         stall = self.recent("stall_seconds")
-        return None if stall is None or self.pods.is_empty() else stall / self.pods.height / (RECENT / 1e6)
+        if stall is None or self.pods.is_empty() or (stall == 0 and self.recent("loads")):
+            return None
+        return stall / self.pods.height / (RECENT / 1e6)
 
     @property
     def swaps_per_second(self) -> float | None:
@@ -136,9 +152,9 @@ class PoolFacts:
         return None if swaps is None or self.pods.is_empty() else swaps / self.pods.height / (RECENT / 1e6)
 
     def before(self, moment: int, part: str, whole: str) -> float | None:
-        """``part`` ÷ ``whole`` over the timeline before a moment; None below ten of ``whole`` or ten minutes."""
+        """``part`` ÷ ``whole`` over the timeline before a moment; None below ten of ``whole`` or ten minutes, or untold."""
         rows = self.timeline.filter(pl.col("at") < moment)
-        if rows.height < 10 or rows[whole].sum() < 10:
+        if not self.sees_loads or rows.height < 10 or rows[whole].sum() < 10:
             return None
         return float(rows[part].sum()) / float(rows[whole].sum())
 

@@ -25,9 +25,9 @@ def gaps(pools: Sequence[PoolFacts]) -> Iterator[Gap]:
         unseen = _named(pods, pl.col("slots").is_not_null() & pl.col("loads").is_null())
         if weak or unseen:
             names = tuple(sorted({*weak, *unseen}))
-            yield Gap(
-                "loads, evictions and stays", "only requests in flight are seen there, which is a lower bound", AGENT, names
-            )
+            asked = facts.timeline["requests"].sum() > 0 and not weak
+            seen = "requests are seen there, loads are not" if asked else "only requests in flight are seen, a lower bound"
+            yield Gap("residency: loads, evictions and stays", seen, AGENT, names)
         if inferred:
             yield Gap("when adapters really entered and left", "stays there are inferred from uses", AGENT, inferred)
         if facts.timeline.height and facts.timeline["requests"].sum() == 0:

@@ -17,8 +17,8 @@ _STATES = {Severity.HARM: State.HARM, Severity.WARN: State.WATCH}
 
 def pool_state(facts: PoolFacts, findings: Iterable[Finding]) -> PoolState:
     """
-    The pool's state from the gravest of its open findings: harm, watch (a warning), healthy (none). ``unknown`` where neither
-    slots nor loads are known, for silence is not health.
+    The pool's state from the gravest of its open findings: harm, watch (a warning), healthy (none). ``unknown`` where slots
+    or loads are not known, or nothing was seen, for silence is not health.
     """
     own = [
         one
@@ -27,7 +27,7 @@ def pool_state(facts: PoolFacts, findings: Iterable[Finding]) -> PoolState:
     ]
     gravest = max(own, key=lambda one: one.severity.rank, default=None)
     state = _STATES.get(gravest.severity, State.HEALTHY) if gravest else State.HEALTHY
-    if state is State.HEALTHY and (facts.slots is None or facts.timeline.is_empty()):
+    if state is State.HEALTHY and (facts.slots is None or not facts.sees_loads or facts.timeline.is_empty()):
         state = State.UNKNOWN
     return PoolState(
         facts.cluster,
@@ -45,13 +45,20 @@ def pool_state(facts: PoolFacts, findings: Iterable[Finding]) -> PoolState:
 def _sentence(facts: PoolFacts, state: State, gravest: Finding | None) -> str:
     where = f"{count(facts.pods.height, 'pod')}, {count(facts.slots, 'slot')}" if facts.slots else count(facts.pods.height, "pod")
     if state is State.UNKNOWN:
-        why = "nothing says how many slots there are" if facts.slots is None else "nothing was heard of it in the window"
-        return f"{where}: {why}, so nobody can tell whether it swaps"
+        return f"{where}: {_why_unknown(facts)}, so nobody can tell whether it swaps"
     if state is State.HEALTHY or gravest is None:
         stalled = facts.stall_share
         cost = "" if stalled is None else f"; loads cost {percent(stalled)} of pod time"
-        return f"{where}, {count(facts.active, 'adapter')} in use{cost}"
+        blind = facts.pods["loads"].null_count()
+        unseen = f"; of {count(blind, 'pod')} no load is told" if blind else ""
+        return f"{where}, {count(facts.active, 'adapter')} in use{cost}{unseen}"
     return f"{where}: {gravest.summary}"
+
+
+def _why_unknown(facts: PoolFacts) -> str:
+    if facts.slots is None:
+        return "nothing says how many slots there are"
+    return "no request and no load was seen in the window" if facts.timeline.is_empty() else "no load is told there"
 
 
 def _margins(facts: PoolFacts) -> Iterator[Margin]:
@@ -59,7 +66,8 @@ def _margins(facts: PoolFacts) -> Iterator[Margin]:
     known = facts.provenance
     method = str((facts.warning or {}).get("method") or "")
     now = facts.loads_per_request
-    yield _margin("loads_per_request", "requests that need a load", now, MISSES.enter, known, share=True)
+    yield _margin("loads_per_request", "requests that need a load", now, None, known, share=True)
+    yield _margin("swaps_per_request", "swaps per request", facts.swaps_per_request, MISSES.enter, known)
     predicted = facts.warned("predicted_miss_ratio")
     yield _margin("predicted_miss_ratio", "predicted miss ratio", predicted, LIMITS["predicted_miss_ratio"].enter, known, method)
     yield _margin("rho_peak", "rho at the coming peak", facts.warned("rho_peak"), LIMITS["rho_peak"].enter, known)

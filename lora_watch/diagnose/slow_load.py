@@ -45,7 +45,7 @@ def slow_load(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
                     group,
                     "slow_loads",
                     worst["slow_loads"],
-                    f"{worst['slow_loads']} of {count(worst['loads'], 'load')} are slow; the median is {span(worst['p50_seconds'])}",
+                    f"{worst['slow_loads']} of {count(worst['loads'], 'load')} are slow; median {span(worst['p50_seconds'])}",
                 ),
                 said(
                     group, "slow_seconds", worst["slow_seconds"], f"{span(worst['slow_seconds'])} spent on slow ones", "seconds"

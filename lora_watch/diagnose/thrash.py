@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from lora_watch.diagnose.facts import PoolFacts
 from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Possible, Remedy, Severity, ranked
 from lora_watch.diagnose.words import count, listed, pattern, percent
-from lora_watch.model import MINUTE
+from lora_watch.model import MINUTE, Provenance
 from lora_watch.recommend.levers import TOP_PINS
 
 HARM_SHARE = 0.10
@@ -16,21 +16,27 @@ NEW_SHARE = 0.05
 """Of the requests, that new adapters must carry to be one."""
 SMALL = 0.10
 """A lever that removes less than this share is no answer by itself."""
-
+NOTHING = 0.005
+"""A lever that removes less, or adds swaps, is no remedy; that it is none is said."""
 ENOUGH = 0.99
 """What removes this share needs no more of the same."""
 
 
 def thrash(facts: PoolFacts) -> Iterator[Finding]:
     """
-    Swaps per request above ``MISSES``, with hysteresis, over the timeline; nothing where that is over.
+    Swaps per request above ``MISSES``, with hysteresis, over the timeline; nothing where that is over. Where only requests are
+    seen, the misses that their replay predicts are taken in the place of swaps: a warning, and inferred.
 
     A warning, and harm where pods stand still for loads ``HARM_SHARE`` of the time or more. Where nothing says how long loads
     take it is a warning, and says so.
     """
     slots, each = facts.slots, facts.slots_per_pod
     since = facts.onset
-    if slots is None or each is None or since is None:
+    if slots is None or each is None:
+        return
+    if not facts.sees_loads:
+        yield from _by_replay(facts, slots, each)
+    if since is None:
         return
     now, stalled = facts.loads_per_request, facts.stall_share
     if now is None:
@@ -57,6 +63,32 @@ def thrash(facts: PoolFacts) -> Iterator[Finding]:
         pods=facts.names,
         adapters=new if grown else (),
         unknown=() if stalled is not None else ("How long loads take: the log has no durations, so their cost is unknown.",),
+    )
+
+
+def _by_replay(facts: PoolFacts, slots: int, each: int) -> Iterator[Finding]:
+    since, predicted = facts.alarm("predicted_miss_ratio"), facts.warned("predicted_miss_ratio")
+    if since is None or predicted is None:
+        return
+    method = str((facts.warning or {}).get("method") or "")
+    text = f"replayed on {count(slots, 'slot')}, {percent(predicted)} of requests miss"
+    yield Finding(
+        kind="thrash",
+        severity=Severity.WARN,
+        cluster=facts.cluster,
+        pool=facts.pool,
+        role=facts.role,
+        since=since,
+        summary=f"Thrash, by replay of the requests: {facts.active} adapters are in use on {count(slots, 'slot')} "
+        f"({each} per pod); {percent(predicted)} of requests would miss",
+        cause=f"Working set above the slots of each pod: within a stay more are wanted than {count(each, 'slot')} can hold.",
+        confidence=Confidence.MEDIUM,
+        weight=predicted,
+        evidence=(Evidence(text, "predicted_miss_ratio", predicted, "ratio", str(Provenance.INFERRED), method),),
+        remedies=_remedies(facts, ()),
+        avoid=tuple(_avoid(facts)),
+        pods=facts.names,
+        unknown=("Whether it swaps as often as that, and what a load costs: no load is seen there, only requests.",),
     )
 
 
@@ -134,7 +166,7 @@ def _remedies(facts: PoolFacts, new: tuple[str, ...]) -> tuple[Remedy, ...]:
             why=_why(one.lever),
         )
         for one in facts.levers.levers
-        if one.lever != "slots" or (facts.effect("slots", one.amount // 2) or 0.0) < ENOUGH
+        if one.effect >= NOTHING and (one.lever != "slots" or (facts.effect("slots", one.amount // 2) or 0.0) < ENOUGH)
     ]
     if new:
         name = pattern(new)
@@ -171,4 +203,8 @@ def _avoid(facts: PoolFacts) -> Iterator[str]:
     pins = [one.effect for one in facts.levers.levers if one.lever == "pins"]
     if pins and max(pins) < (facts.effect("slots", 1) or 0):
         yield "Pinning instead of a slot: it takes slots from all other adapters."
+    for one in facts.levers.levers:
+        if one.effect < NOTHING and one.lever != "pods":
+            less = "removes nothing" if one.effect > -NOTHING else f"adds {percent(-one.effect)}"
+            yield f"{_text(one.lever, one.amount, one.what, facts).capitalize()}: it {less} of the swaps."
     yield "Reading GPU utilisation as load: a GPU that swaps reads busy."

@@ -11,7 +11,9 @@ def test_rows_that_did_not_pass_their_test_are_left_out_and_the_rest_is_in_order
 
 
 def test_rows_are_put_together_by_pool_and_by_what_is_asked_for():
-    rows = found("phantoms", {"kind": "x", "start": 2}, {"kind": "x", "start": 1}, {"kind": "y"}, {"kind": "x", "role": "prefill"})
+    rows = found(
+        "phantoms", {"kind": "x", "start": 2}, {"kind": "x", "start": 1}, {"kind": "y"}, {"kind": "x", "role": "prefill"}
+    )
     assert sorted([row["start"] for row in group] for group in together(rows.filter(rows["kind"] == "x"), ["kind"])) == [
         [1, 2],
         [WINDOW.end - 300_000_000],

@@ -1,4 +1,4 @@
-"""Rows of structures and facts of a pool in the columns that they really have; a test names what it is about, the rest is filled in."""
+"""Rows of structures and facts of a pool in the columns that they really have; a test names what it is about."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -84,7 +84,7 @@ def _pods() -> pl.Schema:
 
 def pods(*rows: dict[str, Any]) -> pl.DataFrame:
     """Rows of an overview's pods: of each what is given, and null."""
-    filled = {"cluster": "c", "pool": "p", "role": "", "pod": "pod-0", "slots": 4}
+    filled = {"cluster": "c", "pool": "p", "role": "", "pod": "pod-0", "slots": 4, "loads": 0}
     return pl.DataFrame([{**dict.fromkeys(_pods()), **filled, **row} for row in rows or ({},)], schema=_pods(), orient="row")
 
 

@@ -1,0 +1,94 @@
+"""How a pool is, in a word, a sentence and numbers: silence is not health, and unknown is not zero."""
+
+from dataclasses import replace
+
+import pytest
+from diagnose.told import facts, minutes, pods
+
+from lora_watch.diagnose.diagnosis import State
+from lora_watch.diagnose.finding import Confidence, Finding, Severity
+from lora_watch.diagnose.health import pool_state
+
+FINDING = Finding("thrash", Severity.HARM, "c", "p", "", 1, "60 adapters compete", "why", Confidence.HIGH, 1.0)
+
+
+def margins(told):
+    return {one.name: one for one in pool_state(told, ()).margins}
+
+
+def test_a_pool_without_findings_is_healthy_and_says_what_loads_cost():
+    told = pool_state(facts(), ())
+    assert (told.state, told.sentence) == (State.HEALTHY, "1 pod, 4 slots, 3 adapters in use; loads cost 0 % of pod time")
+
+
+@pytest.mark.parametrize(
+    ("severity", "state"),
+    [(Severity.HARM, State.HARM), (Severity.WARN, State.WATCH), (Severity.INFORMATION, State.HEALTHY)],
+)
+def test_the_gravest_open_finding_decides(severity, state):
+    told = pool_state(facts(), [replace(FINDING, severity=Severity.INFORMATION), replace(FINDING, severity=severity)])
+    assert told.state is state
+
+
+def test_harm_is_told_in_the_findings_words():
+    assert pool_state(facts(), [FINDING]).sentence == "1 pod, 4 slots: 60 adapters compete"
+
+
+def test_findings_of_others_and_those_that_are_over_do_not_count():
+    others = [replace(FINDING, pool="q"), replace(FINDING, role="decode"), replace(FINDING, until=5)]
+    assert pool_state(facts(), others).state is State.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"told": pods({"slots": None})}, "nothing says how many slots there are"),
+        ({"lines": minutes()}, "no request and no load was seen in the window"),
+        ({"told": pods({"loads": None})}, "no load is told there"),
+    ],
+)
+def test_where_something_needed_is_not_known_health_is_unknown_and_why_is_said(given, why):
+    told = pool_state(facts(**given), ())
+    assert told.state is State.UNKNOWN
+    assert f"{why}, so nobody can tell whether it swaps" in told.sentence
+
+
+def test_pods_that_tell_no_loads_are_counted_beside_those_that_do():
+    told = pool_state(facts(told=pods({}, {"pod": "pod-1", "loads": None})), ())
+    assert told.sentence.endswith("; of 1 pod no load is told")
+
+
+def test_numbers_that_nothing_tells_are_unknown_with_a_reason():
+    told = margins(facts(lines=minutes()))
+    for name in ("loads_per_request", "swaps_per_request", "stall_share", "rho_peak", "predicted_miss_ratio"):
+        assert (told[name].value, bool(told[name].why)) == (None, True)
+        assert "unknown" in told[name].text
+
+
+def test_a_margin_has_the_limit_that_opens_its_finding():
+    told = margins(facts(lines=minutes((60, {"requests": 100, "loads": 40, "swaps": 3}))))
+    assert (told["swaps_per_request"].value, told["swaps_per_request"].limit) == (pytest.approx(0.03), 0.15)
+    assert told["loads_per_request"].limit is None
+
+
+def test_residency_of_pods_is_told_from_to():
+    told = margins(facts(told=pods({"p50_seconds": 30.0}, {"pod": "pod-1", "p50_seconds": 300.0})))
+    assert told["p50_seconds"].text == "median stay: 30 s … 5 min"
+    assert "p95_seconds" not in told
+
+
+def test_inference_and_what_the_gpu_reads_stand_side_by_side():
+    row = {"share_low": 0.4, "share_high": 0.4, "busy_ratio": 0.94, "grade": "A"}
+    told = margins(facts(told=pods(row)))["inference_share_ratio"]
+    assert told.text == "GPU time spent on inference: 40 %; the GPU reads 94 % busy"
+    assert told.method == "grade A"
+
+
+def test_an_interval_of_the_share_is_told_as_one():
+    told = margins(facts(told=pods({"share_low": 0.3, "share_high": 0.6, "grade": "C"})))
+    assert told["inference_share_ratio"].text == "GPU time spent on inference: 30 % … 60 %"
+
+
+def test_requests_for_new_adapters_are_no_number_while_the_pool_is_learned():
+    assert "newmass" not in margins(facts(learning=True))
+    assert "newmass" in margins(facts())

@@ -1,0 +1,112 @@
+"""More adapters in use than slots."""
+
+import pytest
+from diagnose.told import WINDOW, adapters, facts, lever, minutes, pods, text
+
+from lora_watch.diagnose.finding import Confidence, Possible, Severity
+from lora_watch.diagnose.thrash import thrash
+from lora_watch.model import MINUTE
+
+QUIET = {"requests": 100, "loads": 5, "swaps": 5, "stall_seconds": 0.5}
+BUSY = {"requests": 100, "loads": 30, "swaps": 30, "stall_seconds": 9.0}
+LINES = minutes((40, QUIET), (20, BUSY))
+MANY = adapters(*(f"a{n}" for n in range(16)))
+SINCE = WINDOW.end - 20 * MINUTE
+
+
+def told(**given):
+    return list(thrash(facts(**{"lines": LINES, "known": MANY, **given})))
+
+
+def test_a_quiet_pool_does_not_thrash():
+    assert told(lines=minutes((60, QUIET))) == []
+
+
+def test_thrash_says_the_working_set_the_slots_and_how_the_misses_rose():
+    (one,) = told()
+    assert one.summary == "Thrash: 16 adapters are in use on 4 slots (4 per pod); misses 5.0 % → 30 %"
+    assert one.cause.startswith("Working set above the slots")
+    assert (one.since, one.until, one.confidence) == (SINCE, None, Confidence.HIGH)
+
+
+@pytest.mark.parametrize(("stall", "severity"), [(5.9, Severity.WARN), (6.0, Severity.HARM)])
+def test_it_is_harm_where_a_tenth_of_the_time_goes_into_loads(stall, severity):
+    lines = minutes((40, QUIET), (20, {**BUSY, "stall_seconds": stall}))
+    assert [one.severity for one in told(lines=lines)] == [severity]
+
+
+def test_where_no_load_has_a_length_it_warns_and_says_what_is_unknown():
+    lines = minutes((40, QUIET), (20, {**BUSY, "stall_seconds": 0.0}))
+    (one,) = told(lines=lines)
+    assert one.severity is Severity.WARN
+    assert "How long loads take" in one.unknown[0]
+    assert "stood still" not in text(one)
+
+
+def test_new_adapters_near_the_onset_are_its_cause_and_named_by_what_they_share():
+    new = adapters(*(f"{n}-experiment" for n in "abcd"), requests=30, first_seen=SINCE)
+    (one,) = told(known=MANY.vstack(new))
+    assert "4 new adapters (`*-experiment`) carry 43 % of requests; 20 adapters now compete for 4 slots" in one.summary
+    assert len(one.adapters) == 4
+    assert [it.possible for it in one.remedies if it.lever == "experiment"] == [Possible.NOW]
+
+
+def test_new_adapters_with_next_to_no_requests_are_not_blamed():
+    new = adapters("x", requests=1, first_seen=SINCE)
+    (one,) = told(known=MANY.vstack(new))
+    assert "new adapter" not in one.summary
+
+
+def test_one_slot_that_removes_all_is_told_as_one_slot_short():
+    (one,) = told(levers=[lever("slots", 1, 1.0), lever("slots", 2, 1.0), lever("slots", 4, 1.0)])
+    assert one.summary.startswith("One slot short: 16 adapters")
+    assert [it.text for it in one.remedies] == ["+1 slot per pod (--max-loras 4 → 5)"]
+
+
+def test_levers_are_ranked_by_what_they_remove_with_the_impossible_last():
+    (one,) = told(levers=[lever("pins", 5, 0.9), lever("slots", 1, 0.3), lever("routing", 0, 0.4)])
+    assert [it.lever for it in one.remedies] == ["routing", "slots", "pins"]
+    assert one.remedies[-1].possible is Possible.NOT_HERE
+
+
+def test_a_lever_that_does_nothing_or_harm_is_no_remedy_and_that_is_said():
+    (one,) = told(levers=[lever("slots", 1, 0.0), lever("slots", 2, 1.0), lever("routing", 0, -0.2)])
+    assert [it.text for it in one.remedies] == ["+2 slots per pod (--max-loras 4 → 6)"]
+    assert "+1 slot per pod (--max-loras 4 → 5): it removes nothing of the swaps." in one.avoid
+    assert "Routing 0: it adds 20 % of the swaps." in one.avoid
+
+
+def test_adding_replicas_alone_is_warned_of_where_they_do_little_or_nobody_knows():
+    for levers in ([], [lever("pods", 1, 0.02)]):
+        assert any(it.startswith("Adding replicas alone") for it in told(levers=levers)[0].avoid)
+    assert not any("replicas" in it for it in told(levers=[lever("pods", 1, 0.5)])[0].avoid)
+
+
+def test_routing_is_blamed_where_all_would_fit_the_pool():
+    fleet = pods(*({"pod": f"pod-{n}"} for n in range(4)))
+    (one,) = told(told=fleet, levers=[lever("routing", 0, 0.8)])
+    assert one.summary.startswith("Thrash by routing: 16 adapters would fit 16 slots")
+
+
+def test_where_only_requests_are_seen_their_replay_warns_and_says_it_is_one():
+    blind = pods({"loads": None})
+    (one,) = told(
+        told=blind,
+        lines=minutes((60, {"requests": 100})),
+        warning={"predicted_miss_ratio": 0.6, "method": "arrivals"},
+        alarms=["predicted_miss_ratio"],
+    )
+    assert one.summary == (
+        "Thrash, by replay of the requests: 16 adapters are in use on 4 slots (4 per pod); 60 % of requests would miss"
+    )
+    assert (one.severity, one.confidence, one.provenance) == (Severity.WARN, Confidence.MEDIUM, "inferred")
+    assert "no load is seen" in one.unknown[0]
+
+
+def test_a_prediction_alone_is_no_thrash_where_loads_are_seen():
+    lines = minutes((60, QUIET))
+    assert told(lines=lines, warning={"predicted_miss_ratio": 0.6}, alarms=["predicted_miss_ratio"]) == []
+
+
+def test_where_nobody_knows_the_slots_nobody_can_say():
+    assert told(told=pods({"slots": None})) == []
