@@ -31,6 +31,8 @@ LEAST_LOADS = 20
 """With fewer loads than this in the window an effect is chance: none is given."""
 LARGEST = 150_000
 """Requests replayed at most, the newest: bounds the time of all levers to seconds."""
+IN_STEPS = 150_000_000
+"""Requests × (adapters × slots of the largest pod + 1,000) up to which engines are replayed step by step: 0.4 s a replay."""
 NEAR = 0.25
 """A router whose loads differ by more than this share from the recorded pods' stands for none."""
 ROUTERS: Mapping[str, Router] = {
@@ -83,9 +85,13 @@ def levers(requests: pl.LazyFrame, window: Window, slots: Mapping[str, int]) -> 
     The levers of one pool. ``requests`` are its own, also some from before the window, which only fill the slots (without them
     the window's first quarter does). ``slots`` by pod; requests of a pod whose slots are unknown are left out.
 
-    Holds (scheduled … finished) keep slots, as in the engine; loads take no time. ``router`` is the one in the loop, None where
-    there is none. The interval is a bootstrap over 10-minute blocks of the paired loads (over twelfths where the window is
-    shorter than two hours). No levers below ``LEAST_LOADS`` loads.
+    Holds (scheduled … finished) keep slots, as in the engine; loads take no time. Up to ``IN_STEPS`` the replay works in engine
+    steps, as vLLM does, which can evict an adapter of the running batch and load it again in the same step: one load in ten where
+    requests wait for slots, fewer with each slot more. The order within a step depends on hashes that nobody knows and is drawn.
+    Above, an adapter in flight never leaves. The present and all levers are replayed alike.
+
+    ``router`` is the one in the loop, None where there is none. The interval is a bootstrap over 10-minute blocks of the paired
+    loads (over twelfths where the window is shorter than two hours). No levers below ``LEAST_LOADS`` loads.
     """
     past = _past(requests, window, slots)
     if past is None:
@@ -109,6 +115,8 @@ class _Past:
     slots: tuple[int, ...]
     inside: NDArray[np.bool_]
     block: NDArray[np.int64]
+    start: int
+    length: int
     provenance: str | None
 
     @property
@@ -117,7 +125,20 @@ class _Past:
 
     def fleet(self, more: int = 0, pins: Sequence[tuple[int, int]] = (), pods: int = 0) -> Fleet:
         slots = [one + more for one in self.slots] + [min(self.slots) + more] * pods
-        return Fleet(slots, seats=max(256, len(self.trace)), pins=pins)
+        return Fleet(slots, seats=max(256, len(self.trace)), pins=pins, name_hashes=self.hashes)
+
+    @property
+    def hashes(self) -> list[int] | None:
+        """Drawn, one for each adapter; None where there is too much to replay in steps."""
+        adapters = self.trace.adapters
+        if len(self.trace) * (adapters * max(self.slots) + 1_000) > IN_STEPS:
+            return None
+        drawn: list[int] = np.random.default_rng(1).integers(-(1 << 62), 1 << 62, adapters).tolist()
+        return drawn
+
+    @property
+    def how(self) -> str:
+        return "replay" if self.hashes is None else "replay in engine steps"
 
 
 def _past(requests: pl.LazyFrame, window: Window, slots: Mapping[str, int]) -> _Past | None:
@@ -156,16 +177,19 @@ def _past(requests: pl.LazyFrame, window: Window, slots: Mapping[str, int]) -> _
     inside = at >= start
     block = np.maximum(at - start, 0) // length
     provenance = rows.select(worst_provenance()).item()
-    return _Past(trace, tuple(names), pods, tuple(slots[pod] for pod in pods), inside, block, provenance)
+    return _Past(trace, tuple(names), pods, tuple(slots[pod] for pod in pods), inside, block, start, length, provenance)
 
 
 def _loads(past: _Past, fleet: Fleet, router: Router | None = None, pods: int = 0) -> NDArray[np.int64]:
-    """Loads by block."""
+    """Loads by block, those within a step included."""
     trace = past.trace
     if router is not None:
         trace = Trace(trace.adapter, adapters=trace.adapters, pods=trace.pods + pods, at=trace.at, hold=trace.hold)
-    missed = replay(trace, fleet, router).lookup > 0
-    return np.bincount(past.block[past.inside & missed], minlength=int(past.block[-1]) + 1)
+    told = replay(trace, fleet, router)
+    blocks = int(past.block[-1]) + 1
+    again = told.reloads.at[told.reloads.at >= past.start]
+    loads = np.bincount(past.block[past.inside & (told.lookup > 0)], minlength=blocks)
+    return loads + np.bincount(np.minimum((again - past.start) // past.length, blocks - 1), minlength=blocks)
 
 
 Tried = tuple[str, int, str, str, NDArray[np.int64], tuple[str, ...]]
@@ -174,7 +198,7 @@ Tried = tuple[str, int, str, str, NDArray[np.int64], tuple[str, ...]]
 def _tried(past: _Past, present: str | None) -> Iterator[Tried]:
     """Slots and pins."""
     router = ROUTERS[present] if present else None
-    how = f"replay with {present}" if present else "replay on the recorded pods"
+    how = f"{past.how} with {present}" if present else f"{past.how} on the recorded pods"
     for more in MORE_SLOTS:
         what = f"+{more} {_plural(more, 'slot')} per pod"
         yield "slots", more, what, how, _loads(past, past.fleet(more), router), ()
@@ -215,11 +239,11 @@ def _present(past: _Past, recorded: NDArray[np.int64]) -> tuple[str | None, NDAr
 def _routed(past: _Past, present: str) -> Iterator[Tried]:
     router = ROUTERS[present]
     one = _loads(past, past.fleet(pods=1), router, pods=1)
-    yield "pods", 1, "one more pod", f"replay with {present}", one, ()
+    yield "pods", 1, "one more pod", f"{past.how} with {present}", one, ()
     if present != "llm-d's residency scorer":
         other = _loads(past, past.fleet(), replace(LLM_D_RESIDENCY))
         what = "routing by residency (llm-d's proposed scorer)"
-        yield "routing", 0, what, f"replay, {present} against llm-d's residency scorer", other, ()
+        yield "routing", 0, what, f"{past.how}, {present} against llm-d's residency scorer", other, ()
 
 
 def _compared(

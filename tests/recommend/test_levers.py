@@ -1,6 +1,7 @@
 """What a lever would have changed, on requests small enough to count by hand and on random ones against the replay."""
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,13 +10,14 @@ from lora_watch.model import HOUR, SECOND, Window
 from lora_watch.recommend.levers import LEAST_LOADS, levers
 from lora_watch.replay.cluster import replay
 from lora_watch.replay.fleet import Fleet
+from lora_watch.replay.routers import LLM_D_RESIDENCY
 from lora_watch.replay.trace import Trace
 from lora_watch.schema import REQUESTS
 from tests.builders import rows
 
 
-def asked(adapters, pods=("pod-0",), gap=SECOND, begin=0):
-    """One request every ``gap``, the pods taking turns."""
+def asked(adapters, pods=("pod-0",), gap=SECOND, begin=0, hold=0):
+    """One request every ``gap``, which holds its slot for ``hold``, the pods taking turns."""
     return rows(
         REQUESTS,
         [
@@ -23,7 +25,8 @@ def asked(adapters, pods=("pod-0",), gap=SECOND, begin=0):
                 "adapter": name,
                 "pod": pods[n % len(pods)],
                 "stream": f"agent/c/{pods[n % len(pods)]}/boot",
-                **dict.fromkeys(("at", "queued", "scheduled", "finished"), begin + n * gap),
+                **dict.fromkeys(("at", "queued", "scheduled"), begin + n * gap),
+                "finished": begin + n * gap + hold,
             }
             for n, name in enumerate(adapters)
         ],
@@ -77,6 +80,17 @@ def test_affinity_routing_cures_what_round_robin_does_to_two_pods():
     assert by_what(found)["routing", 0].effect > 0.9
 
 
+def test_routing_by_residency_is_no_lever_where_it_is_what_routes():
+    codes = np.random.default_rng(3).integers(0, 8, 2000).tolist()
+    pods = replay(Trace(codes, pods=2), Fleet(3), LLM_D_RESIDENCY).pod.tolist()
+    requests = pl.concat(
+        asked([f"a{codes[n]}" if pods[n] == pod else "" for n in range(2000)], pods=(f"p{pod}",)) for pod in (0, 1)
+    ).filter(pl.col("adapter") != "")
+    found = levers(requests, Window(0, 2000 * SECOND), {"p0": 3, "p1": 3})
+    assert found.router == "llm-d's residency scorer"
+    assert "routing" not in {one.lever for one in found.levers}
+
+
 def test_pins_are_never_more_than_the_slots_less_one():
     names = np.random.default_rng(3).choice(list("abcdefghijkl"), 3000).tolist()
     found = by_what(levers(asked(names), Window(0, 3000 * SECOND), {"pod-0": 6}))
@@ -89,6 +103,28 @@ def test_a_lever_that_makes_it_worse_says_so():
     requests = asked([*ghosts, *rest])
     found = by_what(levers(requests, Window(600 * SECOND, 3300 * SECOND), {"pod-0": 6}))
     assert found["pins", 5].effect != 0.0
+
+
+def test_where_requests_wait_for_slots_what_is_loaded_again_within_a_step_counts():
+    codes = np.random.default_rng(7).integers(0, 8, 1000).tolist()
+    hold = 3_500_000
+    found = levers(asked([f"a{code}" for code in codes], hold=hold), Window(0, 1000 * SECOND), {"pod-0": 3})
+    trace = Trace(codes, hold=[hold] * 1000)
+    plain = int((replay(trace, Fleet(3)).lookup[250:] > 0).sum())
+    again = []
+    for seed in range(20):
+        hashes = np.random.default_rng(seed).integers(0, 1 << 62, 8).tolist()
+        told = replay(trace, Fleet(3, name_hashes=hashes))
+        again.append(int((told.lookup[250:] > 0).sum()) + int((told.reloads.at >= 250 * SECOND).sum()))
+    assert min(again) > 1.01 * plain
+    assert min(again) <= by_what(found)["slots", 1].base_loads <= max(again)
+
+
+def test_engine_steps_are_replayed_unless_there_are_too_many_adapters_requests_and_slots():
+    few = levers(asked(RING), WINDOW, {"pod-0": 2})
+    many = levers(asked([f"a{n % 1000}" for n in range(2000)]), Window(0, 2000 * SECOND), {"pod-0": 100})
+    assert {one.method for one in few.levers} == {"replay in engine steps on the recorded pods"}
+    assert {one.method for one in many.levers} == {"replay on the recorded pods"}
 
 
 @settings(max_examples=25, deadline=None)
