@@ -290,13 +290,17 @@ def demo(
     data: Annotated[
         Path | None, typer.Option(help="Folder that keeps the tables; by default they are removed at the end.")
     ] = None,
+    *,
+    residency_gauges: Annotated[
+        bool, typer.Option("--residency-gauges", help="Its engines show who is in their slots, as an open proposal to vLLM does.")
+    ] = False,
 ) -> None:
     """Start a simulated cluster and the ordinary service against it, and show what it sees."""
     os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")  # what polars frees goes back at once
     from lora_watch.demo import run
 
     staying = sys.stdin.isatty() if stay is None else stay
-    _guarded(lambda: run(data, scenario=scenario, speed=speed, days=days, stay=staying))
+    _guarded(lambda: run(data, scenario=scenario, speed=speed, days=days, stay=staying, residency_gauges=residency_gauges))
 
 
 @app.command()

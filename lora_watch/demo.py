@@ -55,9 +55,19 @@ SLOWEST, FASTEST = 1.0, 3600.0
 LONGEST_DAYS = 366
 
 
-def run(data: Path | None, *, scenario: str, speed: float, days: int, stay: bool, now: Callable[[], int] = wall_clock) -> None:
+def run(
+    data: Path | None,
+    *,
+    scenario: str,
+    speed: float,
+    days: int,
+    stay: bool,
+    residency_gauges: bool = False,
+    now: Callable[[], int] = wall_clock,
+) -> None:
     """
     Lay what lies before, start the cluster and the service, and print what is seen, until it is told or, with ``stay``, stopped.
+    With ``residency_gauges`` the engines' pages have the gauges of an open proposal too.
 
     Raises LoraWatchError: no such scenario, a speed or days out of bounds, tables in the folder already.
     """
@@ -79,7 +89,7 @@ def run(data: Path | None, *, scenario: str, speed: float, days: int, stay: bool
         settle = round(max(SETTLE_SECONDS * speed, 2.0) * SECOND)
         console.print(f"scenario  {chosen.name}: {chosen.about}")
         feed = Feed(live, round(STEP_SECONDS * speed * SECOND))
-        cluster = stack.enter_context(Cluster(feed, logs, settle=settle))
+        cluster = stack.enter_context(Cluster(feed, logs, settle=settle, residency_gauges=residency_gauges))
         ledgers = {table.name: store.ledger(table) for table in TABLES}
         for told in feed.past():
             for table, batch in told.batches():

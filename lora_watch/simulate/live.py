@@ -22,11 +22,14 @@ from lora_watch.agent.sidecar import Logs, Sidecar
 from lora_watch.agent.state import State
 from lora_watch.model import MINUTE, PodId
 from lora_watch.simulate.feed import SEGMENT_BYTES, SEGMENTS, Feed, PodLogs, Told, records_of
-from lora_watch.simulate.live_pages import EnginePages, GpuPages, RouterPages
+from lora_watch.simulate.pages import CONTENT_TYPE, EnginePages, GpuPage, RouterPage
+from lora_watch.simulate.piecewise import Pod
 from lora_watch.sources.base import parse_stream
 
 TICK_SECONDS = 0.25
 """Between two looks at what has happened."""
+LOOK_BACK = 3 * MINUTE
+"""A GPU's page is of up to a minute before, and what was told last may be late."""
 _OF_THE_PAST = ("start", "stop", "load", "evict", "pin", "register", "unregister")
 """Kinds from which a sidecar's state is made where the logs begin."""
 
@@ -60,10 +63,11 @@ class Cluster:
     """
     The pods of a feed. What lies before its ``plan.start`` is handed in with ``skip``; then, as a context, it serves the rest.
 
-    ``settle`` (µs): pages are of the moment so long ago, to which a reader that settles so long dates them.
+    ``settle`` (µs): pages are of the moment so long ago, to which a reader that settles so long dates them. Of the past they are
+    kept no longer than that twice, and ``LOOK_BACK``. ``residency_gauges``: engines have those of vllm-54830.
     """
 
-    def __init__(self, feed: Feed, folder: Path, *, settle: int = 0) -> None:
+    def __init__(self, feed: Feed, folder: Path, *, settle: int = 0, residency_gauges: bool = False) -> None:
         scenario = feed.plan.scenario
         pods = [
             PodId(scenario.cluster, f"{pool.name}-{n}", pool.name, pool.role) for pool in scenario.pools for n in range(pool.pods)
@@ -71,8 +75,10 @@ class Cluster:
         self.feed = feed
         self._settle = settle
         self._logs = {pod: PodLogs(folder / str(number)) for number, pod in enumerate(pods)}
-        self._engines = {(pod.pool, pod.pod): EnginePages(feed.known, 2 * settle + MINUTE) for pod in pods}
-        self._gpus, self._router = GpuPages(scenario, feed.known), RouterPages(scenario, feed.known)
+        self._told = {pod.pod: Pod(pod.pool, pod.pod, len(feed.known), 2 * settle + LOOK_BACK) for pod in pods}
+        self._engines = {name: EnginePages(pod, feed.known, residency=residency_gauges) for name, pod in self._told.items()}
+        self._gpus = GpuPage(scenario, feed.known, list(self._told.values()), sm_active=scenario.sm_active)
+        self._router = RouterPage(scenario, feed.known, list(self._told.values()))
         self._before: dict[tuple[PodId, str], State] = {}
         self._positions: list[tuple[int, dict[str, int]]] = []
         self._stack = ExitStack()
@@ -94,8 +100,7 @@ class Cluster:
                 state = self._before.setdefault(key, State())
                 for record in records:
                     state.fold(record)
-        if told.window.end == self.feed.plan.start:
-            self._show(told)
+        self._show(told)
         self._note(told)
 
     def positions(self, moment: int) -> Mapping[str, int] | None:
@@ -126,7 +131,7 @@ class Cluster:
                 opening.callback(logs.close)
                 reading = Logs(logs.folder, 2 * SEGMENTS * SEGMENT_BYTES, reader=logs.reader())
                 sidecar = opening.enter_context(Sidecar(reading, port=0, clock=clock))
-                page = opening.enter_context(Page(self._paged(self._engines[pod.pool, pod.pod].at, clock)))
+                page = opening.enter_context(Page(self._paged(self._engines[pod.pod].at, clock)))
                 served.append(Served(pod, sidecar.url, page.url))
             self.pods = tuple(served)
             self.router_url = opening.enter_context(Page(self._paged(self._router.at, clock))).url
@@ -169,9 +174,7 @@ class Cluster:
 
     def _show(self, told: Told) -> None:
         for life in told.lives:
-            self._engines[life.pool.name, f"{life.pool.name}-{life.pod}"].go_on(life, told.window)
-        self._gpus.go_on(told.lives, told.window)
-        self._router.go_on(told.lives, told.window)
+            self._told[f"{life.pool.name}-{life.pod}"].go_on(life, told.window)
 
     def _paged(self, page: Callable[[int], str], clock: Callable[[], int]) -> Callable[[], str]:
         return lambda: page(clock() - self._settle)
@@ -185,7 +188,7 @@ class Page:
             def do_GET(self) -> None:
                 body = text().encode() if self.path == "/metrics" else b""
                 self.send_response(200 if body else 404)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Type", CONTENT_TYPE)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

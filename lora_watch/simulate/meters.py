@@ -4,7 +4,7 @@ What an engine's own counters and gauges stand at, at any moment of its life: th
 Moments are µs UTC, sorted; what happens at a moment has happened.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lora_watch import names
 from lora_watch.model import SECOND
-from lora_watch.simulate.engines import Life, pins_of
+from lora_watch.simulate.engines import Life
 from lora_watch.simulate.pace import covered, merged
 
 Times = NDArray[np.int64]
@@ -249,36 +249,37 @@ class Meter:
         empty = np.flatnonzero(np.bincount(looks, minlength=len(at)) == 0)
         return np.concatenate([looks, empty]), np.concatenate([code, np.full(len(empty), -1)])
 
-    def last_step(self, moment: int) -> int:
-        """When the engine last took a step: ``moment`` while it does; the begin of a load that runs; else the last end."""
+    def last_step(self, moment: int, before: int) -> int:
+        """When it last took a step: ``moment`` while it does; the begin of a load that runs; else the last end, or ``before``."""
         load = int(np.searchsorted(self.life.loaded.began, moment, side="right")) - 1
         if load >= 0 and self.life.loaded.done[load] > moment:
             return int(self.life.loaded.began[load])
         at = np.array([moment])
         ended = int(_count(self.finishes, at)[0])
-        if int(_count(self.scheduled, at)[0]) > ended or not ended:
+        if int(_count(self.scheduled, at)[0]) > ended:
             return moment
-        return int(self.finishes[ended - 1])
+        return max(before, int(self.finishes[ended - 1])) if ended else before
 
-    def slots(self, moment: int) -> list[int]:
-        """The adapters' codes in GPU slots, pinned ones included."""
+    def slots(self, moment: int, before: Mapping[int, int], since: int) -> dict[int, int]:
+        """By GPU slot the adapter's code in it, pinned ones included; ``before`` is what was there just before ``since``."""
         loaded = self.life.loaded
-        count = int(np.searchsorted(loaded.done, moment, side="right"))
-        held = dict(enumerate(pins_of(self.life.pool, self.life.pod)))
-        for left, slot, place in zip(loaded.victim_slot[:count], loaded.slot[:count], loaded.place[:count], strict=True):
+        told = slice(*np.searchsorted(loaded.done, [since, moment + 1]))
+        held = dict(before)
+        for left, slot, place in zip(loaded.victim_slot[told], loaded.slot[told], loaded.place[told], strict=True):
             held.pop(int(left), None)
             held[int(slot)] = int(self.life.adapter[place])
-        return list(held.values())
+        return held
 
-    def cached(self, moment: int) -> set[int]:
-        """The adapters' codes in the CPU cache, those in slots included."""
+    def cached(self, moment: int, before: Set[int], since: int) -> set[int]:
+        """The adapters' codes in the CPU cache, those in slots included; ``before`` is what was there just before ``since``."""
         loaded = self.life.loaded
         cold = np.flatnonzero(self.life.lookup[loaded.place] == 2)
-        cold = cold[: np.searchsorted((loaded.done - loaded.gpu_part)[cold], moment, side="right")]
-        entered = dict.fromkeys(pins_of(self.life.pool, self.life.pod), -1)
-        entered |= dict(zip(self.life.adapter[loaded.place[cold]].tolist(), cold.tolist(), strict=True))
-        left = dict(zip(loaded.cpu_victim[cold].tolist(), cold.tolist(), strict=True))
-        return {code for code, load in entered.items() if left.get(code, -2) < load}
+        cold = cold[slice(*np.searchsorted((loaded.done - loaded.gpu_part)[cold], [since, moment + 1]))]
+        held = set(before)
+        for left, code in zip(loaded.cpu_victim[cold].tolist(), self.life.adapter[loaded.place[cold]].tolist(), strict=True):
+            held.discard(left)
+            held.add(code)
+        return held
 
 
 def spread(from_: NDArray[np.int64], to: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

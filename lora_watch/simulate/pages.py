@@ -2,13 +2,15 @@
 What a simulated cluster answers to `GET /metrics`: each engine, the router, and the GPU exporters, at any moment.
 
 ``at(moment)`` is the text of a page scraped at that moment (µs UTC of the simulation). It is a function of the moment alone, so
-any number of readers may ask in any order. Pages tell of whole lives, from the begin of a simulation on; several pages of one
-cluster cost less memory when they are given the same ``Meter`` of each life (``metered``) instead of the lives.
+any number of readers may ask in any order. Pages are made of lives, which are told whole, or of a ``Pod`` that is told piece by
+piece: then of the moments it keeps, and empty as long as nothing is told. Several pages of one cluster cost less memory when they
+are given the same ``Meter`` of each life (``metered``), or the same pods, instead of the lives.
 """
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -19,9 +21,10 @@ from lora_watch import names
 from lora_watch.model import SECOND
 from lora_watch.simulate.engines import Life, pins_of
 from lora_watch.simulate.gpus import COLLECT, MEMORY_MIB, SHOWN, Gpu, whole_seconds
-from lora_watch.simulate.meters import BOUNDS, ENGINE, FINISHED_REASONS, MODEL, Meter, Observed
+from lora_watch.simulate.meters import BOUNDS, ENGINE, FINISHED_REASONS, MODEL, Counts, Meter, Times
+from lora_watch.simulate.piecewise import CAME, ENDED, LOST, Pod, Process, Standing
 from lora_watch.simulate.scenario import Scenario
-from lora_watch.simulate.scrapes import attempt_labels, attempts
+from lora_watch.simulate.scrapes import attempt_labels
 from lora_watch.simulate.traffic import Catalogue
 
 Lives = Sequence[Life] | Sequence[Meter]
@@ -36,10 +39,21 @@ _LOST = "ModelServerError"
 """The router's word for a request whose engine went away."""
 
 
-def metered(lives: Lives, speed: float = 1.0) -> list[Meter]:
+def metered(lives: Sequence[Life | Meter], speed: float = 1.0) -> list[Meter]:
     """The meters of the lives, pod by pod and in the order of their begins; what is a meter already stays that one."""
     meters = [one if isinstance(one, Meter) else Meter(one, speed) for one in lives]
     return sorted(meters, key=lambda meter: (meter.life.pool.name, meter.life.pod, meter.life.begin))
+
+
+def pods_of(lives: Lives, known: Catalogue, speed: float = 1.0) -> list[Pod]:
+    """The pods whose whole lives these are, by name of the pool and number."""
+    pods = []
+    for (pool, number), meters in groupby(metered(lives, speed), key=lambda meter: (meter.life.pool.name, meter.life.pod)):
+        pod = Pod(pool, f"{pool}-{number}", len(known))
+        for meter in meters:
+            pod.whole(meter)
+        pods.append(pod)
+    return pods
 
 
 class EnginePages:
@@ -53,7 +67,7 @@ class EnginePages:
 
     def __init__(
         self,
-        lives: Lives,
+        lives: Lives | Pod,
         known: Catalogue,
         *,
         residency: bool = False,
@@ -61,50 +75,48 @@ class EnginePages:
         clock: Clock = int,
         speed: float = 1.0,
     ) -> None:
-        self._lives = [_Engine(meter, known, clock, speed) for meter in metered(lives, speed)]
-        self._residency = residency
-        self._upstream = upstream
+        self._pod = lives if isinstance(lives, Pod) else pods_of(lives, known, speed)[0]
+        self._known, self._clock, self._speed = known, clock, speed
+        self._residency, self._upstream = residency, upstream
+        self._gauge: _Gauge | None = None
+        self._lock = threading.Lock()
 
     def at(self, moment: int) -> str:
         """The page at a moment; of the process that runs then, before the first one that of its start."""
-        engine = next((one for one in reversed(self._lives) if one.life.begin <= moment), self._lives[0])
-        families = [*engine.stock(moment)]
+        process = self._pod.at(moment)
+        if process is None:
+            return ""
+        engine = process.at(moment)
+        families = [*self._stock(engine)]
         if self._residency:
-            families += engine.named(moment) if self._upstream == "vllm-54830" else engine.by_tier(moment)
-        return _text(families)
+            families += self._named(engine) if self._upstream == "vllm-54830" else self._by_tier(engine)
+        with self._lock:
+            if self._gauge is None or self._gauge.process is not process:
+                self._gauge = _Gauge(process, engine.life.pool.slots, self._known, self._clock)
+            return _text(families) + self._gauge.at(engine)
 
-
-class _Engine:
-    """One process."""
-
-    def __init__(self, meter: Meter, known: Catalogue, clock: Clock, speed: float) -> None:
-        self.life, self._meter = meter.life, meter
-        self._known, self._clock, self._speed = known, clock, speed
-
-    def stock(self, moment: int) -> Iterator[Family]:
+    def _stock(self, engine: Standing) -> Iterator[Family]:
         """What any release since 0.20 shows of requests."""
-        at, meter = np.array([moment]), self._meter
-        running, capacity, deferred = (int(queue[0]) for queue in meter.queues(at))
+        running, capacity, deferred = engine.queues()
         waiting = {"capacity": capacity, "deferred": deferred}
         yield names.REQUESTS_RUNNING, "gauge", [(_labels(ENGINE), running)]
         yield names.REQUESTS_WAITING, "gauge", [(_labels(ENGINE), capacity + deferred)]
         by_reason = [(_labels({**ENGINE, "reason": reason}), float(count)) for reason, count in waiting.items()]
         yield names.WAITING_BY_REASON, "gauge", by_reason
-        yield names.PROMPT_TOKENS, "counter", [(_labels(ENGINE), int(meter.prompt_tokens(at)[0]))]
-        yield names.GENERATION_TOKENS, "counter", [(_labels(ENGINE), int(meter.generation_tokens(at)[0]))]
-        ended = {FINISHED_REASONS[0]: int(meter.successes(at)[0])}
+        for name in (names.PROMPT_TOKENS, names.GENERATION_TOKENS):
+            yield name, "counter", [(_labels(ENGINE), int(engine.count(name)[0]))]
+        ended = {FINISHED_REASONS[0]: int(engine.count(names.REQUEST_SUCCESS)[0])}
         of_reasons = [
             (_labels({**ENGINE, "finished_reason": reason}), float(ended.get(reason, 0))) for reason in FINISHED_REASONS
         ]
         yield names.REQUEST_SUCCESS, "counter", of_reasons
         for name in names.HISTOGRAMS:
-            yield name, "histogram", list(self._buckets(name, ENGINE, meter.observed(name, at)))
-        yield names.LORA_REQUESTS_INFO, "gauge", self._gauge(moment)
+            yield name, "histogram", list(self._buckets(name, ENGINE, engine.count(name)))
 
-    def named(self, moment: int) -> Iterator[Family]:
+    def _named(self, engine: Standing) -> Iterator[Family]:
         """The residency gauges of vllm-54830: a series for each adapter and tier, gone when the adapter is."""
-        in_slots, cached = self._meter.slots(moment), self._meter.cached(moment)
-        pinned = set(pins_of(self.life.pool, self.life.pod))
+        in_slots, cached = engine.slots().values(), engine.cached()
+        pinned = set(pins_of(engine.life.pool, engine.life.pod))
         loaded = []
         for level, codes in (("gpu", in_slots), ("cpu", cached)):
             for code in sorted(codes):
@@ -113,20 +125,19 @@ class _Engine:
         yield names.ADAPTER_LOADED, "gauge", loaded
         yield names.GPU_ADAPTERS, "gauge", [(_labels(ENGINE), len(in_slots))]
         yield names.CPU_ADAPTERS, "gauge", [(_labels(ENGINE), len(cached))]
-        yield names.MAX_GPU_ADAPTERS, "gauge", [(_labels(ENGINE), self.life.pool.slots)]
-        observed = self._meter.load_seconds(np.array([moment]))
+        yield names.MAX_GPU_ADAPTERS, "gauge", [(_labels(ENGINE), engine.life.pool.slots)]
         seconds = [
             sample
-            for transition, one in observed.items()
-            for sample in self._buckets(names.LOAD_SECONDS, {**ENGINE, "transition": transition}, one)
+            for transition, observed in zip(("load", "activate"), engine.count(names.LOAD_SECONDS), strict=True)
+            for sample in self._buckets(names.LOAD_SECONDS, {**ENGINE, "transition": transition}, observed)
         ]
         yield names.LOAD_SECONDS, "histogram", seconds
 
-    def by_tier(self, moment: int) -> Iterator[Family]:
+    def _by_tier(self, engine: Standing) -> Iterator[Family]:
         """The cache metrics of vllm-45820: how full each tier is, and how often a use found its adapter there."""
-        held = {"gpu": len(self._meter.slots(moment)), "cpu": len(self._meter.cached(moment))}
-        most = {"gpu": self.life.pool.slots, "cpu": self.life.pool.cpu_capacity or self.life.pool.slots}
-        hot, warm, cold = (int(count) for count in self._meter.lookups(np.array([moment]))[:, 0])
+        held = {"gpu": len(engine.slots()), "cpu": len(engine.cached())}
+        most = {"gpu": engine.life.pool.slots, "cpu": engine.life.pool.cpu_capacity or engine.life.pool.slots}
+        hot, warm, cold = engine.count(names.CACHE_LOOKUPS).tolist()
         hits, lookups = {"gpu": hot, "cpu": warm}, {"gpu": hot + warm + cold, "cpu": warm + cold}
         for name, kind, values in (
             (names.CACHE_USAGE, "gauge", {tier: held[tier] / most[tier] for tier in held}),
@@ -136,60 +147,47 @@ class _Engine:
         ):
             yield name, kind, [(_labels({**ENGINE, "tier": tier}), float(value)) for tier, value in values.items()]
 
-    def _buckets(self, name: str, labels: Mapping[str, str], observed: Observed) -> Iterator[tuple[str, float]]:
-        counts = observed.counts[0].tolist()
+    def _buckets(self, name: str, labels: Mapping[str, str], observed: Counts) -> Iterator[tuple[str, float]]:
+        *counts, micros = observed.tolist()
         for bound, count in zip((*map(_number, BOUNDS[name]), "+Inf"), counts, strict=True):
             yield f"_bucket{_labels({**labels, 'le': bound})}", count
         yield f"_count{_labels(labels)}", counts[-1]
-        yield f"_sum{_labels(labels)}", int(observed.micros[0]) / (SECOND * self._speed)
+        yield f"_sum{_labels(labels)}", micros / (SECOND * self._speed)
 
-    def _gauge(self, moment: int) -> list[tuple[str, float]]:
-        """
-        The stock gauge of adapters, with its habits.
 
-        Its value is the time it was set, at every step; each combination of adapters in flight is a series, that stays for good
-        with the time it was set last; both lists hold the same names; until the first step there is none.
-        """
-        since, which, combinations = self._combinations
-        count = int(np.searchsorted(since, moment, side="right"))
-        if not count:
-            return []
-        last = np.full(len(combinations), -1, dtype=np.int64)
-        last[which[:count]] = np.arange(count)  # of a combination that came again the last time counts
-        set_at = np.append(since[1:count] - 1, max(self._meter.last_step(moment), int(since[count - 1])))
-        return [
-            (self._combination(number), self._clock(int(set_at[change])) / SECOND)
-            for number, change in enumerate(last.tolist())
-            if change >= 0
-        ]
+class _Gauge:
+    """
+    The stock gauge of adapters of one process, with its habits.
 
-    @cached_property
-    def _combinations(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[tuple[int, ...]]]:
-        """When who is in flight changed, to which combination, and the combinations, in the order in which they came."""
-        life = self.life
-        if not len(life.ready):
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), []
-        codes = life.adapter[life.opens].tolist()
-        moves = [*zip(life.opened.tolist(), codes, strict=True), *zip(life.closes.tolist(), codes, strict=True)]
-        states: dict[int, tuple[int, ...]] = {int(life.ready[0]): ()}
-        there: set[int] = set()
-        for at, code in sorted(moves):
-            there ^= {code}
-            states[at] = tuple(sorted(there))
-        combinations = {state: number for number, state in enumerate(dict.fromkeys(states.values()))}
-        which = np.array([combinations[state] for state in states.values()], dtype=np.int64)
-        return np.array(list(states), dtype=np.int64), which, list(combinations)
+    Its value is the time it was set, at every step; each combination of adapters in flight is a series, that stays for good
+    with the time it was set last; both lists hold the same names; until the first step there is none. After hours of thrash there
+    are tens of thousands, of which few were set since somebody asked last: the lines of the others are kept.
+    """
 
-    def _combination(self, number: int) -> str:
-        if number not in self._texts:
-            flying = ",".join(self._known.names[code] for code in self._combinations[2][number])
+    def __init__(self, process: Process, slots: int, known: Catalogue, clock: Clock) -> None:
+        self.process = process
+        self._slots, self._known, self._clock = slots, known, clock
+        self._set_at: Times = np.empty(0, dtype=np.int64)
+        self._series: list[str] = []
+        self._lines: list[str] = []
+
+    def at(self, engine: Standing) -> str:
+        """The family's lines."""
+        combinations, set_at = self.process.combinations(engine)
+        for codes in combinations[len(self._lines) : len(set_at)]:
+            flying = ",".join(self._known.names[code] for code in codes)
             lists = {"running_lora_adapters": flying, "waiting_lora_adapters": flying}
-            self._texts[number] = _labels({"max_lora": str(self.life.pool.slots), **lists})
-        return self._texts[number]
-
-    @cached_property
-    def _texts(self) -> dict[int, str]:
-        return {}
+            self._series.append(names.LORA_REQUESTS_INFO + _labels({"max_lora": str(self._slots), **lists}))
+            self._lines.append("")
+        shown = np.full(len(self._lines), -1, dtype=np.int64)
+        shown[: len(set_at)] = set_at
+        before = np.full(len(shown), -1, dtype=np.int64)
+        before[: len(self._set_at)] = self._set_at
+        for number in np.flatnonzero(shown != before).tolist():
+            at = int(shown[number])
+            self._lines[number] = f"{self._series[number]} {_number(self._clock(at) / SECOND)}\n" if at >= 0 else ""
+        self._set_at = shown
+        return f"# TYPE {names.LORA_REQUESTS_INFO} gauge\n" + "".join(self._lines)
 
 
 class RouterPage:
@@ -207,17 +205,17 @@ class RouterPage:
         self,
         scenario: Scenario,
         known: Catalogue,
-        lives: Lives,
+        lives: Lives | Sequence[Pod],
         *,
         spelling: Literal["llm-d", "gaie", "both"] = "both",
     ) -> None:
         self._scenario, self._known, self._spelling = scenario, known, spelling
-        self._pods: dict[tuple[str, int], list[Meter]] = {}
-        for meter in metered(lives):
-            self._pods.setdefault((meter.life.pool.name, meter.life.pod), []).append(meter)
+        self._pods = _pods(lives, known)
 
     def at(self, moment: int) -> str:
         """The page at a moment."""
+        if not all(pod.processes for pod in self._pods):
+            return ""
         spellings = {"llm-d": (0,), "gaie": (2,), "both": (0, 2)}[self._spelling]
         return _text([family for spelling in spellings for family in self._families(moment, spelling)])
 
@@ -245,49 +243,39 @@ class RouterPage:
         pool = {"name": self._scenario.pools[-1].name}
         endpoint = "model_server_pod" if old else "model_server_endpoint"
         queues = [
-            (_labels({endpoint: f"{name}-{pod}-rank-0", **pool}), float(sum(self._queues(meters, moment)[1:])))
-            for (name, pod), meters in self._pods.items()
-            if name == pool["name"]
+            (_labels({endpoint: f"{pod.name}-rank-0", **pool}), float(sum(_queues(pod, moment)[1:])))
+            for pod in self._of(pool["name"])
         ]
         yield names.EPP_POD_QUEUE[old], "gauge", queues
         looked = max(moment - (moment - self._scenario.begin) % POOL_REFRESH, self._scenario.begin)
-        seen = np.array([self._queues(meters, looked) for (name, _), meters in self._pods.items() if name == pool["name"]])
+        seen = np.array([_queues(pod, looked) for pod in self._of(pool["name"])])
         yield names.EPP_POOL_QUEUE[old], "gauge", [(_labels(pool), float(seen[:, 1:].sum(axis=1).mean()))]
         yield names.EPP_POOL_RUNNING[old], "gauge", [(_labels(pool), float(seen[:, 0].mean()))]
         yield names.EPP_READY[old], "gauge", [(_labels(pool), float(len(seen)))]
 
+    def _of(self, pool: str) -> list[Pod]:
+        return [pod for pod in self._pods if pod.pool == pool]
+
     def _attempts(self, moment: int, endpoint: str) -> Iterator[tuple[str, float]]:
-        for (pool, pod), meters in self._pods.items():
-            if pool != self._scenario.pools[-1].name:
-                continue
-            counts = attempts([meter.came for meter in meters], np.array([moment]), len(self._known))[0]
+        for pod in self._of(self._scenario.pools[-1].name):
+            counts = self._counted(pod, CAME, moment)
             for code in np.flatnonzero(counts).tolist():
                 model = self._known.names[code - 1] if code else MODEL
-                yield _labels(attempt_labels(f"{pool}-{pod}", model, endpoint)), float(counts[code])
+                yield _labels(attempt_labels(pod.name, model, endpoint)), float(counts[code])
 
-    def _queues(self, meters: Sequence[Meter], moment: int) -> tuple[int, int, int]:
-        meter = next((one for one in reversed(meters) if one.life.begin <= moment), meters[0])
-        running, capacity, deferred = (int(queue[0]) for queue in meter.queues(np.array([moment])))
-        return running, capacity, deferred
-
-    def _by_adapter(self, moment: int, pool: str) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def _by_adapter(self, moment: int, pool: str) -> tuple[Counts, Counts, Counts]:
         """By adapter's code plus 1: requests of a pool that have come, that have ended, and of these the ones that got lost."""
-        came, ended, lost = (np.zeros(len(self._known) + 1, dtype=np.int64) for _ in range(3))
-        for (name, _), meters in self._pods.items():
-            if name != pool:
-                continue
-            came += attempts([meter.came for meter in meters], np.array([moment]), len(self._known))[0]
-            for meter in meters:
-                life = meter.life
-                over = meter.finish_order[: np.searchsorted(meter.finishes, moment, side="right")]
-                codes = np.maximum(life.adapter[over].astype(np.int64), -1) + 1
-                ended += np.bincount(codes, minlength=len(ended))
-                lost += np.bincount(codes[life.cut[over]], minlength=len(lost))
-                if life.end <= moment:
-                    refused = np.maximum(life.asked.adapter[life.refused].astype(np.int64), -1) + 1
-                    ended += np.bincount(refused, minlength=len(ended))
-                    lost += np.bincount(refused, minlength=len(lost))
+        came, ended, lost = (
+            np.sum([self._counted(pod, name, moment) for pod in self._of(pool)], axis=0) for name in (CAME, ENDED, LOST)
+        )
         return came, ended, lost
+
+    def _counted(self, pod: Pod, name: str, moment: int) -> Counts:
+        counts = np.zeros(len(self._known) + 1, dtype=np.int64)
+        for process in pod.processes:
+            if process.begin <= moment:
+                counts += process.at(moment).count(name)
+        return counts
 
 
 class GpuPage:
@@ -302,31 +290,52 @@ class GpuPage:
         self,
         scenario: Scenario,
         known: Catalogue,
-        lives: Lives,
+        lives: Lives | Sequence[Pod],
         *,
         kubernetes: bool = True,
         sm_active: bool = False,
         interval: int = COLLECT,
     ) -> None:
         self._wanted = (*SHOWN, names.GPU_SM_ACTIVE) if sm_active else SHOWN
-        pods: dict[str, list[Meter]] = {}
-        for meter in metered(lives):
-            pods.setdefault(f"{meter.life.pool.name}-{meter.life.pod}", []).append(meter)
-        self._gpus = [(Gpu(scenario, known, pod, interval), meters) for pod, meters in pods.items()]
+        self._gpus = [(Gpu(scenario, known, pod.name, interval), pod) for pod in _pods(lives, known)]
         self._labels = [_labels(gpu.labels(kubernetes=kubernetes)) for gpu, _ in self._gpus]
 
     def at(self, moment: int) -> str:
         """The page at a moment."""
-        at = np.array([moment])
-        samples: dict[str, list[tuple[str, float]]] = {metric: [] for metric in self._wanted}
-        for (gpu, meters), labels in zip(self._gpus, self._labels, strict=True):
-            start, end = (int(edge[0]) for edge in gpu.collected(at))
-            seconds = whole_seconds(start, end)
-            values = gpu.values(at, seconds, gpu.spent(meters, seconds))
+        samples: dict[str, list[tuple[str, float]]] = {metric: [] for metric in (*self._wanted, names.GPU_MEMORY_USED)}
+        for (gpu, pod), labels in zip(self._gpus, self._labels, strict=True):
+            process = pod.at(moment)
+            if process is None:
+                return ""
+            at = np.array([process.at(moment).moment])
+            seconds = whole_seconds(*(int(edge[0]) for edge in gpu.collected(at)))
+            values = gpu.values(at, seconds, _spent(gpu, pod, seconds))
             for metric in self._wanted:
                 samples[metric].append((labels, float(values[metric][0])))
-        memory = [(labels, float(MEMORY_MIB)) for labels in self._labels]
-        return _text([*((metric, "gauge", of) for metric, of in samples.items()), (names.GPU_MEMORY_USED, "gauge", memory)])
+            samples[names.GPU_MEMORY_USED].append((labels, float(MEMORY_MIB)))
+        return _text((metric, "gauge", of) for metric, of in samples.items())
+
+
+def _pods(lives: Lives | Sequence[Pod], known: Catalogue) -> list[Pod]:
+    pods = [one for one in lives if isinstance(one, Pod)]
+    return pods or pods_of(metered([one for one in lives if not isinstance(one, Pod)]), known)
+
+
+def _queues(pod: Pod, moment: int) -> tuple[int, int, int]:
+    process = pod.at(moment)
+    return (0, 0, 0) if process is None else process.at(moment).queues()
+
+
+def _spent(gpu: Gpu, pod: Pod, seconds: Times) -> NDArray[np.int64]:
+    """How a GPU's time was spent up to each of the seconds, from the first of them on."""
+    spent = np.zeros((3, len(seconds)), dtype=np.int64)
+    for process in pod.processes:
+        for piece in process.pieces:
+            edges = np.clip(seconds, piece.window.start, piece.window.end)
+            if edges[0] < edges[-1]:
+                told = gpu.spent([piece.meter], edges)
+                spent += told - told[:, :1]
+    return spent
 
 
 def _number(value: float) -> str:

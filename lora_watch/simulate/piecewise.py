@@ -1,200 +1,246 @@
 """
-Pages of engines, the router and GPUs whose lives are told piece by piece: what they need of the pieces before is kept here.
+The engine processes of pods as far as they are told: whole, or piece by piece, in windows that follow each other.
 
-Pieces are windows that follow each other. A page is of the newest sample that is not later than the moment; a moment behind the
-last window has the page of that window's end, one before all of them an empty page. Counts begin with the first window, as those
-of a process that began then do.
+A process that is told in pieces has, at each moment that is kept, the meters it would have if it were told whole: what a piece
+needs of those before it is carried along.
 """
 
-import json
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lora_watch import names
-from lora_watch.model import HOUR, SECOND, Window
-from lora_watch.simulate.engines import Life
-from lora_watch.simulate.gpus import SHOWN, Gpu, whole_seconds
-from lora_watch.simulate.meters import ENGINE, MODEL, Meter
-from lora_watch.simulate.scenario import Scenario
-from lora_watch.simulate.scrapes import attempt_labels, attempts
-from lora_watch.simulate.traffic import Catalogue
+from lora_watch.model import Window
+from lora_watch.simulate.engines import Life, pins_of
+from lora_watch.simulate.meters import Counts, Meter, Times
+from lora_watch.simulate.scrapes import attempts
 
-KEPT_PAGES = 200
-"""Of the router."""
-KEPT = HOUR
-"""How much of the past a GPU's page can still be of, beside the last window."""
-_COUNTED: tuple[tuple[str, Mapping[str, str], Callable[[Meter, NDArray[np.int64]], NDArray[np.int64]]], ...] = (
-    (names.PROMPT_TOKENS, ENGINE, Meter.prompt_tokens),
-    (names.GENERATION_TOKENS, ENGINE, Meter.generation_tokens),
-    (names.REQUEST_SUCCESS, {**ENGINE, "finished_reason": "stop"}, Meter.successes),
+CAME, ENDED, LOST = "came", "ended", "lost"
+"""Requests by adapter's code plus 1: that have come, that have ended, and of these the ones that were lost with their engine."""
+Count = Callable[[Meter, int], Counts]
+"""Some counts at a moment, since the begin of what a meter is of."""
+FOREVER = 1 << 61
+"""µs: the end of the window of a life that is told whole."""
+
+
+def _histogram(name: str, meter: Meter, moment: int) -> Counts:
+    observed = meter.observed(name, np.array([moment]))
+    return np.append(observed.counts[0], observed.micros[0])
+
+
+def _load_seconds(meter: Meter, moment: int) -> Counts:
+    observed = meter.load_seconds(np.array([moment])).values()
+    return np.stack([np.append(one.counts[0], one.micros[0]) for one in observed])
+
+
+_COUNTS: Mapping[str, Count] = MappingProxyType(
+    {
+        names.PROMPT_TOKENS: lambda meter, moment: meter.prompt_tokens(np.array([moment])),
+        names.GENERATION_TOKENS: lambda meter, moment: meter.generation_tokens(np.array([moment])),
+        names.REQUEST_SUCCESS: lambda meter, moment: meter.successes(np.array([moment])),
+        names.CACHE_LOOKUPS: lambda meter, moment: meter.lookups(np.array([moment]))[:, 0],
+        names.LOAD_SECONDS: _load_seconds,
+        **{name: partial(_histogram, name) for name in names.HISTOGRAMS},
+    }
 )
+"""What is counted, by the metric: histograms are the counts of their buckets and, last, µs in all; those of loads two rows."""
 
 
-class EnginePages:
+@dataclass(frozen=True, slots=True)
+class Piece:
     """
-    One pod's page at each of its samples: requests running, waiting and done, tokens, and the gauge of adapters.
+    A window of a process: its meter, and what is carried into it.
 
-    With the habits of vLLM's gauge: the value is a time stamp, each combination of names is a series that stays for good, both
-    labels hold the adapters in flight, and an engine that nobody has asked for anything has no series. Of the past the pages of
-    ``keep`` µs before the last window are kept: after an hour of thrash each has a hundred kB.
+    ``offsets`` are added to its counts (where there are none: 0). Just before the window the slots ``held`` these adapters' codes
+    and the CPU cache those that were ``cached``, and the last step was at ``stepped`` (µs UTC).
     """
 
-    def __init__(self, known: Catalogue, keep: int) -> None:
-        self._known, self._keep = known, keep
-        self._boot = -1
-        self._seen: dict[str, float] = {}
-        self._counts = np.zeros(len(_COUNTED), dtype=np.int64)
-        self._pages: deque[tuple[int, str]] = deque()
+    window: Window
+    meter: Meter
+    offsets: Mapping[str, Counts]
+    held: Mapping[int, int]
+    cached: Set[int]
+    stepped: int
 
-    def at(self, moment: int) -> str:
-        """The newest page that is not later than ``moment``; nothing where there is none."""
-        pages = list(self._pages)
-        index = bisect_right(pages, moment, key=lambda page: page[0])
-        return pages[index - 1][1] if index else ""
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a process stands at, at one moment (µs UTC) in one of its pieces."""
+
+    piece: Piece
+    moment: int
+    counted: Mapping[str, Count]
+
+    @property
+    def life(self) -> Life:
+        """What is told of the life in this piece."""
+        return self.piece.meter.life
+
+    def count(self, name: str) -> Counts:
+        """Some counts since the process began."""
+        return np.asarray(self.counted[name](self.piece.meter, self.moment) + self.piece.offsets.get(name, 0))
+
+    def queues(self) -> tuple[int, int, int]:
+        """Requests running; waiting for a seat or for loads to end; waiting for a slot."""
+        running, capacity, deferred = (int(queue[0]) for queue in self.piece.meter.queues(np.array([self.moment])))
+        return running, capacity, deferred
+
+    def slots(self) -> dict[int, int]:
+        """By GPU slot the adapter's code that is in it."""
+        return self.piece.meter.slots(self.moment, self.piece.held, self.piece.window.start)
+
+    def cached(self) -> set[int]:
+        """The adapters' codes in the CPU cache."""
+        return self.piece.meter.cached(self.moment, self.piece.cached, self.piece.window.start)
+
+    def last_step(self) -> int:
+        """When the engine last took a step."""
+        return self.piece.meter.last_step(self.moment, self.piece.stepped)
+
+
+class Combinations:
+    """Which adapters were in flight together from the first step on, numbered in the order in which each was first, and when."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self.codes: list[tuple[int, ...]] = []
+        """By number, the adapters' codes."""
+        self._since: Times = np.empty(0, dtype=np.int64)
+        self._which: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._settled: Times = np.empty(0, dtype=np.int64)
 
     def go_on(self, life: Life, window: Window) -> None:
-        """Add the pages of the samples in the next window."""
-        pace, meter = life.pace, Meter(life)
-        if life.boot != self._boot:
-            self._boot, self._seen, self._counts = life.boot, {}, np.zeros(len(_COUNTED), dtype=np.int64)
-        first, last = np.searchsorted(pace.sampled_at, [window.start, window.end])
-        moments = np.concatenate([[window.start - 1], pace.sampled_at[first:last], [window.end - 1]])
-        counts = np.stack([count(meter, moments) for _, _, count in _COUNTED])
-        counts += (self._counts - counts[:, 0])[:, None]
-        self._counts = counts[:, -1]
-        while len(self._pages) > 1 and self._pages[1][0] <= window.start - self._keep:
-            self._pages.popleft()
-        for n in range(first, last):
-            at = int(pace.sampled_at[n])
-            there = np.flatnonzero((life.opened <= at) & (life.closes > at))
-            flying = sorted({self._known.names[code] for code in life.adapter[life.opens[there]].tolist()})
-            if flying or self._seen:
-                lists = {name: ",".join(flying) for name in ("running_lora_adapters", "waiting_lora_adapters")}
-                self._seen[_labels({"max_lora": str(life.pool.slots), **lists})] = at / SECOND
-            capacity, deferred = int(pace.capacity[n]), int(pace.deferred[n])
-            values = (
-                (names.REQUESTS_RUNNING, ENGINE, int(pace.running[n])),
-                (names.REQUESTS_WAITING, ENGINE, capacity + deferred),
-                (names.WAITING_BY_REASON, {**ENGINE, "reason": "capacity"}, capacity),
-                (names.WAITING_BY_REASON, {**ENGINE, "reason": "deferred"}, deferred),
-            )
-            lines = [f"# TYPE {names.LORA_REQUESTS_INFO} gauge"]
-            lines += [f"{names.LORA_REQUESTS_INFO}{text} {value!r}" for text, value in self._seen.items()]
-            for name, labels, value in values:
-                lines += [f"# TYPE {name} gauge", f"{name}{_labels(labels)} {float(value)}"]
-            for (name, labels, _), value in zip(_COUNTED, counts[:, n - first + 1].tolist(), strict=True):
-                lines += [f"# TYPE {name.removesuffix('_total')} counter", f"{name}{_labels(labels)} {float(value)}"]
-            self._pages.append((at, "\n".join(dict.fromkeys(lines)) + "\n"))
+        """Add what changed in the next window."""
+        if not len(self._since) and (not len(life.ready) or life.ready[0] >= window.end):
+            return
+        codes = life.adapter[life.opens]
+        there = set(codes[(life.opened < window.start) & (life.closes >= window.start)].tolist())
+        at, who = np.concatenate([life.opened, life.closes]), np.concatenate([codes, codes])
+        inside = (at >= window.start) & (at < window.end)
+        states: dict[int, tuple[int, ...]] = {} if len(self._since) else {int(life.ready[0]): ()}
+        for moment, code in sorted(zip(at[inside].tolist(), who[inside].tolist(), strict=True)):
+            there ^= {code}
+            states[moment] = tuple(sorted(there))
+        for state in states.values():
+            if state not in self._numbers:
+                self._numbers[state] = len(self.codes)
+                self.codes.append(state)
+        which = [self._numbers[state] for state in states.values()]
+        self._since = np.concatenate([self._since, np.array(list(states), dtype=np.int64)])
+        self._which = np.concatenate([self._which, np.array(which, dtype=np.int64)])
+
+    def forget(self, before: int) -> None:
+        """Nobody asks any more for moments before this one (µs UTC)."""
+        settled = max(int(np.searchsorted(self._since, before)) - 1, 0)
+        self._settled = self._last(settled)
+        self._since, self._which = self._since[settled:], self._which[settled:]
+
+    def last(self, standing: Standing) -> Times:
+        """By number, when each was there last (µs UTC; of the one that is there now the last step), −1: not so far."""
+        count = int(np.searchsorted(self._since, standing.moment, side="right"))
+        if not count:
+            return np.empty(0, dtype=np.int64)
+        last = self._last(count - 1)
+        last[self._which[count - 1]] = max(standing.last_step(), int(self._since[count - 1]))
+        return last
+
+    def _last(self, count: int) -> Times:
+        last = np.full(len(self.codes), -1, dtype=np.int64)
+        last[: len(self._settled)] = self._settled
+        last[self._which[:count]] = self._since[1 : count + 1] - 1  # of one that came again the last time counts
+        return last
 
 
-class RouterPages:
-    """The router's page at each sample of the engines behind it, in the names of llm-d: requests, attempts, and queues."""
+class Process:
+    """
+    One engine process. ``window`` is what the meter tells of it, ``adapters`` how many there are in all.
 
-    def __init__(self, scenario: Scenario, known: Catalogue) -> None:
-        pool = scenario.pools[-1]
-        self._pool, self._known = pool.name, known
-        self._pods = tuple(f"{pool.name}-{pod}" for pod in range(pool.pods))
-        self._counts = np.zeros((pool.pods, len(known) + 1), dtype=np.int64)
-        self._seen: deque[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = deque(maxlen=KEPT_PAGES)
+    Of one that goes on the moments of ``keep`` µs before its last window are kept, and the last window always.
+    """
 
-    def at(self, moment: int) -> str:
-        """The page at a moment (µs UTC)."""
-        seen = list(self._seen)
-        index = bisect_right(seen, moment, key=lambda one: one[0])
-        if not index:
-            return ""
-        _, counts, queues = seen[index - 1]
-        models = {code: self._known.names[code - 1] if code else MODEL for code in np.flatnonzero(counts.any(axis=0)).tolist()}
-        own = {code: {"model_name": name, "target_model_name": name, "priority": "0"} for code, name in models.items()}
-        requests = [({"fairness_id": "", **own[code]}, int(counts[:, code].sum())) for code in models]
-        sent = [
-            (attempt_labels(pod, models[code]), int(counts[place, code]))
-            for place, pod in enumerate(self._pods)
-            for code in np.flatnonzero(counts[place]).tolist()
-        ]
-        pool = {"name": self._pool}
-        waiting = [
-            ({"model_server_endpoint": f"{pod}-rank-0", **pool}, int(n)) for pod, n in zip(self._pods, queues, strict=True)
-        ]
-        families = (
-            (names.EPP_REQUESTS[0], "counter", requests),
-            (names.EPP_ATTEMPTS[0], "counter", sent),
-            (names.EPP_POD_QUEUE[0], "gauge", waiting),
-            (names.EPP_READY[0], "gauge", [(pool, len(self._pods))]),
-        )
-        lines = []
-        for name, kind, samples in families:
-            lines.append(f"# TYPE {name.removesuffix('_total')} {kind}")
-            lines += [f"{name}{_labels(labels)} {float(value)}" for labels, value in samples]
-        return "\n".join(lines) + "\n"
+    def __init__(self, meter: Meter, window: Window, adapters: int, keep: int = 0) -> None:
+        life = meter.life
+        pins = pins_of(life.pool, life.pod)
+        self.begin, self.boot = life.begin, life.boot
+        self._keep = keep
+        by_adapter: dict[str, Count] = {name: partial(_by_adapter, name, adapters) for name in (CAME, ENDED, LOST)}
+        self._counted: Mapping[str, Count] = {**_COUNTS, **by_adapter}
+        self.pieces: tuple[Piece, ...] = (Piece(window, meter, {}, dict(enumerate(pins)), frozenset(pins), life.begin),)
+        self._combinations = Combinations()
+        self._combined = 0
+        """Of ``pieces`` so many are told to the combinations."""
+        self._lock = threading.Lock()
 
-    def go_on(self, lives: Sequence[Life], window: Window) -> None:
+    def at(self, moment: int) -> Standing:
+        """What it stands at; before what is kept that of its begin, behind what is told that of its end."""
+        pieces = self.pieces
+        piece = next((one for one in reversed(pieces) if one.window.start <= moment), pieces[0])
+        return Standing(piece, min(max(moment, piece.window.start), piece.window.end - 1), self._counted)
+
+    def combinations(self, standing: Standing) -> tuple[Sequence[tuple[int, ...]], Times]:
+        """Which adapters were in flight together so far, and when last; see ``Combinations``."""
+        with self._lock:
+            self._combine()
+            return self._combinations.codes, self._combinations.last(standing)
+
+    def go_on(self, meter: Meter, window: Window) -> None:
         """Add the next window."""
-        behind: dict[str, list[Life]] = {pod: [] for pod in self._pods}
-        for life in lives:
-            if life.pool.name == self._pool:
-                behind[f"{life.pool.name}-{life.pod}"].append(life)
-        inside = [life.pace.sampled_at for life in lives]
-        at = np.unique(np.concatenate(inside)) if inside else np.empty(0, dtype=np.int64)
-        at = at[slice(*np.searchsorted(at, [window.start, window.end]))]
-        moments = np.concatenate([[window.start - 1], at, [window.end - 1]])
-        came = [attempts([Meter(life).came for life in behind[pod]], moments, len(self._known)) for pod in self._pods]
-        counts = np.stack(came)
-        counts += (self._counts - counts[:, 0])[:, None]
-        self._counts = counts[:, -1]
-        for n, moment in enumerate(at.tolist()):
-            queues = [sum(_waiting(life, moment) for life in behind[pod]) for pod in self._pods]
-            self._seen.append((moment, counts[:, n + 1], np.array(queues, dtype=np.int64)))
+        last, start = self.pieces[-1], window.start
+        end = Standing(last, last.window.end - 1, self._counted)
+        offsets = {name: end.count(name) - count(meter, start - 1) for name, count in self._counted.items()}
+        piece = Piece(window, meter, offsets, end.slots(), end.cached(), end.last_step())
+        kept = tuple(one for one in self.pieces if one.window.end > start - self._keep)
+        with self._lock:
+            self._combine()
+            self._combinations.forget(kept[0].window.start if kept else start)
+            self.pieces, self._combined = (*kept, piece), len(kept)
+
+    def _combine(self) -> None:
+        for piece in self.pieces[self._combined :]:
+            self._combinations.go_on(piece.meter.life, piece.window)
+        self._combined = len(self.pieces)
 
 
-def _waiting(life: Life, moment: int) -> int:
-    place = int(np.searchsorted(life.pace.sampled_at, moment))
-    if place == len(life.pace.sampled_at) or life.pace.sampled_at[place] != moment:
-        return 0
-    return int(life.pace.capacity[place]) + int(life.pace.deferred[place])
+class Pod:
+    """The engine processes of one pod, in the order of their begins, as far as they are told. ``keep``: see ``Process``."""
+
+    def __init__(self, pool: str, name: str, adapters: int, keep: int = 0) -> None:
+        self.pool, self.name = pool, name
+        self.processes: list[Process] = []
+        self._adapters, self._keep = adapters, keep
+
+    def at(self, moment: int) -> Process | None:
+        """The process that runs at a moment, before the first one that; None where none is told so far."""
+        running = (one for one in reversed(self.processes) if one.begin <= moment)
+        return next(running, self.processes[0] if self.processes else None)
+
+    def whole(self, meter: Meter) -> None:
+        """Add the next process, of which all is told."""
+        self.processes.append(Process(meter, Window(meter.life.begin, FOREVER), self._adapters))
+
+    def go_on(self, life: Life, window: Window) -> None:
+        """Add the next window of the process that runs, or of the one behind it."""
+        meter = Meter(life)
+        if self.processes and self.processes[-1].boot == life.boot:
+            self.processes[-1].go_on(meter, window)
+        else:
+            window = Window(max(window.start, life.begin), window.end)
+            self.processes.append(Process(meter, window, self._adapters, self._keep))
 
 
-class GpuPages:
-    """The page of the exporter of all pods' GPUs; what the values are is in gpus.py."""
-
-    def __init__(self, scenario: Scenario, known: Catalogue) -> None:
-        self._gpus = {
-            f"{pool.name}-{pod}": Gpu(scenario, known, f"{pool.name}-{pod}")
-            for pool in scenario.pools
-            for pod in range(pool.pods)
-        }
-        self._spent: dict[str, tuple[int, NDArray[np.int64]]] = {}
-
-    def at(self, moment: int) -> str:
-        """The page at a moment (µs UTC): of each GPU what was collected last."""
-        samples: dict[str, list[str]] = {metric: [] for metric in SHOWN}
-        for pod, (first, spent) in list(self._spent.items()):
-            gpu = self._gpus[pod]
-            at = np.array([min(moment, first + (spent.shape[1] - 1) * SECOND)])
-            start, end = (int(edge[0]) for edge in gpu.collected(at))
-            if start < first:
-                continue
-            inside = slice((start - first) // SECOND, (end - first) // SECOND + 1)
-            values = gpu.values(at, whole_seconds(start, end), spent[:, inside])
-            for metric, lines in samples.items():
-                lines.append(f"{metric}{_labels(gpu.labels())} {float(values[metric][0])}")
-        return "".join(f"# TYPE {metric} gauge\n" + "\n".join(lines) + "\n" for metric, lines in samples.items() if lines)
-
-    def go_on(self, lives: Sequence[Life], window: Window) -> None:
-        """Add the next window, which begins and ends with a whole second: how its seconds were spent."""
-        seconds = whole_seconds(window.start, window.end)
-        for pod, gpu in self._gpus.items():
-            meters = [Meter(life) for life in lives if f"{life.pool.name}-{life.pod}" == pod]
-            more = gpu.spent(meters, seconds)
-            first, before = self._spent.get(pod, (window.start, np.zeros((3, 1), dtype=np.int64)))
-            joined = np.concatenate([before, before[:, -1:] + more[:, 1:] - more[:, :1]], axis=1)
-            forgotten = max(joined.shape[1] - KEPT // SECOND - len(seconds), 0)
-            self._spent[pod] = first + forgotten * SECOND, joined[:, forgotten:]
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    return "{" + ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items()) + "}"
+def _by_adapter(name: str, adapters: int, meter: Meter, moment: int) -> Counts:
+    """What ``CAME``, ``ENDED`` or ``LOST`` says."""
+    if name == CAME:
+        return np.asarray(attempts([meter.came], np.array([moment]), adapters)[0])
+    life = meter.life
+    over = meter.finish_order[: np.searchsorted(meter.finishes, moment, side="right")]
+    which = over if name == ENDED else over[life.cut[over]]
+    codes = life.adapter[which]
+    if life.end <= moment:
+        codes = np.concatenate([codes, life.asked.adapter[life.refused]])
+    return np.asarray(np.bincount(np.maximum(codes.astype(np.int64), -1) + 1, minlength=adapters + 1))

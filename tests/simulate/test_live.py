@@ -11,11 +11,13 @@ from simulate.small import MIXED
 
 from lora_watch import names
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND
-from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES
 from lora_watch.simulate.feed import Feed
 from lora_watch.simulate.live import Clock, Cluster
+from lora_watch.simulate.meters import MODEL
 from lora_watch.simulate.plan import Plan, plan
 from lora_watch.simulate.scenario import load, shipped
+from lora_watch.simulate.scrapes import ROUTER
 from lora_watch.simulate.write import simulate
 from lora_watch.sources.agent import AgentEvents, AgentRequests
 from lora_watch.sources.dcgm import Dcgm
@@ -28,8 +30,11 @@ from lora_watch.sources.targets import Target, Targets
 from lora_watch.sources.vllm import WANTED
 from lora_watch.store.tables import Store
 
+COMPARED = ["at", "pod", "engine", "series", "metric", "labels", "adapter", "value", "provenance"]
+SETTLE = 2 * MINUTE
 SAID_OTHERWISE = ("date", "source", "detail")
-LIVE = Plan(MIXED, MIXED.begin + HOUR, MIXED.begin + 2 * HOUR, 1)
+WHOLE = MIXED.model_copy(update={"whole_pages": True, "router_attempts": True, "sm_active": True})
+LIVE = Plan(WHOLE, MIXED.begin + HOUR, MIXED.begin + 2 * HOUR, 1)
 
 
 @dataclass
@@ -81,6 +86,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         yield Played(cluster, store, now)
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    """The samples that the fast path stores of the two hours."""
+    folder = tmp_path_factory.mktemp("stored") / "data"
+    simulate(WHOLE, (LIVE.until - MIXED.begin) / DAY, 1, folder)
+    return Store(folder).rows(SAMPLES)
+
+
 @pytest.mark.parametrize("table", [ADAPTER_EVENTS, REQUESTS], ids=lambda table: table.name)
 def test_what_was_laid_and_what_was_read_are_together_what_the_fast_path_stores(played: Played, tmp_path: Path, table):
     simulate(MIXED, (LIVE.until - MIXED.begin) / DAY, 1, tmp_path)
@@ -123,22 +136,42 @@ def test_the_gauges_series_stay_for_good_and_name_those_in_flight_twice(played: 
     assert max(one.value for one in gauges) == pytest.approx(LIVE.until / SECOND, abs=60)
 
 
-def test_counts_on_the_page_are_those_of_the_requests_since_the_page_began(played: Played):
-    page = parse_page([HttpDoor(played.cluster.pods[2].metrics_url).get().body], {names.REQUEST_SUCCESS})
-    asked = played.store.rows(REQUESTS).filter((pl.col("pod") == "a-2") & (pl.col("finish_reason") == "stop"))
-    shown = next(one.value for one in page.samples if one.labels["finished_reason"] == "stop")
-    began, last = LIVE.start - 15 * MINUTE, LIVE.until - 30 * SECOND
-    assert shown == asked.filter(pl.col("at").is_between(began, last)).height
+@pytest.mark.parametrize("minute", [0, 1, 16, 30, 44, 59])
+def test_what_is_read_of_its_pages_is_what_the_fast_path_stores(minute: int, stored: pl.DataFrame, tmp_path: Path):
+    moment = LIVE.start + minute * MINUTE
+    now = Now(moment + SETTLE)
+    with Cluster(Feed(LIVE, 30 * SECOND), tmp_path, settle=SETTLE) as cluster:
+        for told in cluster.feed.past():
+            cluster.skip(told)
+        cluster.open(now)
+        cluster.tell(moment + SETTLE)
+        sources = (
+            PodMetrics("vllm", targets(cluster)),
+            PlacedPages("epp", Targets([Target("simulated", ROUTER, "", "", cluster.router_url)]), Epp({MODEL})),
+            PlacedPages("dcgm", Targets([Target("simulated", "gpus", "", "", cluster.gpus_url)]), Dcgm()),
+        )
+        batches = [source.read({}, moment + 1) for source in sources]
+    assert [batch.problems for batch in batches] == [()] * 3
+    rows = pl.concat([batch.rows for batch in batches]).filter(
+        (pl.col("metric") != names.SAMPLE_SCRAPE_UP) & (pl.col("pod") != ROUTER)
+    )
+    wanted = stored.filter(pl.col("at") == moment)
+    assert wanted.height > 100
+    assert_frame_equal(rows.select(COMPARED).sort("series"), wanted.select(COMPARED).sort("series"), check_exact=True)
 
 
-def test_the_router_counts_the_requests_of_each_pod(played: Played):
-    pages = Targets([Target("simulated", "router", "a", "", played.cluster.router_url)])
-    batch = PlacedPages("routers", pages, Epp({"simulated"})).read({}, played.now())
-    attempts = batch.rows.filter(pl.col("metric") == names.EPP_ATTEMPTS[0])
-    assert batch.problems == ()
-    assert sorted(attempts["pod"].unique()) == ["a-0", "a-1", "a-2"]
-    asked = played.store.rows(REQUESTS).filter(pl.col("arrived") >= LIVE.start - 15 * MINUTE)
-    assert attempts["value"].sum() == pytest.approx(asked.height, rel=0.03)
+def test_engines_have_residency_gauges_only_when_asked_to(tmp_path: Path):
+    loaded = []
+    for residency in (False, True):
+        (tmp_path / str(residency)).mkdir()
+        with Cluster(Feed(LIVE, 30 * SECOND), tmp_path / str(residency), residency_gauges=residency) as cluster:
+            for told in cluster.feed.past():
+                cluster.skip(told)
+            cluster.open(Now(LIVE.start))
+            page = parse_page([HttpDoor(cluster.pods[0].metrics_url).get().body], {names.ADAPTER_LOADED})
+            loaded.append([one.labels["level"] for one in page.samples])
+    assert loaded[0] == []
+    assert loaded[1].count("gpu") == 3
 
 
 def test_the_gpus_are_those_of_the_pods(played: Played):
