@@ -11,8 +11,9 @@ from lora_watch.model import Window
 
 
 def starvation(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
-    """One finding for each pool with starving adapters, which it names, from :func:`lora_watch.derive.starvation.starvation`."""
+    """One finding for each pool with starving adapters, by :func:`lora_watch.derive.starvation.starvation`; longest wait first."""
     for group in together(flagged(found), []):
+        group.sort(key=lambda row: -(row["wait_p95_seconds"] or 0.0))
         who = names(group, "adapters")
         waits = [row["wait_p95_seconds"] for row in group if row["wait_p95_seconds"] is not None]
         typical = next((row["typical_p95_seconds"] for row in group if row["typical_p95_seconds"] is not None), None)

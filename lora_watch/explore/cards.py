@@ -1,6 +1,7 @@
 """How a diagnosis is shown: cards for people, Markdown for a ticket, JSON for programs."""
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,9 +13,9 @@ from rich.panel import Panel
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lora_watch.diagnose.diagnosis import Diagnosis, Margin, PoolState, State
+from lora_watch.diagnose.diagnosis import Diagnosis, Gap, Margin, PoolState, State
 from lora_watch.diagnose.finding import Finding, Possible, Remedy, Severity, as_dict
-from lora_watch.diagnose.words import percent, span
+from lora_watch.diagnose.words import listed, named, percent, span
 from lora_watch.model import SECOND
 
 STYLES = {Severity.HARM: "bold red", Severity.WARN: "yellow", Severity.INFORMATION: "cyan"}
@@ -36,22 +37,23 @@ def show(told: Diagnosis, console: Console | None = None) -> None:
     if told.gaps:
         console.print("\nWhat can't be told, and what would tell it", style="bold")
         for gap in told.gaps:
-            where = f" ({_plain(_several(gap.pods))})" if gap.pods else ""
-            console.print(Text(f"  {_plain(gap.what)}{where}: {_plain(gap.why)} → {_plain(gap.how)}"), highlight=False)
+            console.print(Text(f"  {_plain(_what(gap))}: {_plain(gap.why)} → {_plain(gap.how)}"), highlight=False)
 
 
 def as_json(told: Diagnosis) -> str:
-    """One JSON object in ASCII: window, worst severity, pools with margins, findings, gaps; unknown is null."""
+    """One JSON object in ASCII: window, worst severity, pools with margins, findings, gaps; unknown, or not finite, is null."""
     return json.dumps(
-        {
-            "window": {"start": moment(told.window.start), "end": moment(told.window.end), "seconds": told.window.seconds},
-            "worst": told.worst,
-            "pools": [_as_dict(pool) for pool in told.pools],
-            "findings": [
-                {**as_dict(one), "since": moment(one.since), "until": _moment_or_none(one.until)} for one in told.findings
-            ],
-            "gaps": [_as_dict(gap) for gap in told.gaps],
-        },
+        _finite(
+            {
+                "window": {"start": moment(told.window.start), "end": moment(told.window.end), "seconds": told.window.seconds},
+                "worst": told.worst,
+                "pools": [_as_dict(pool) for pool in told.pools],
+                "findings": [
+                    {**as_dict(one), "since": moment(one.since), "until": _moment_or_none(one.until)} for one in told.findings
+                ],
+                "gaps": [_as_dict(gap) for gap in told.gaps],
+            }
+        ),
         allow_nan=False,
     )
 
@@ -84,9 +86,8 @@ def markdown_text(text: str) -> str:
 
 
 def _pool(pool: PoolState) -> Group:
-    name = "/".join(filter(None, (pool.cluster, pool.pool, pool.role))) or "pool"
     head = Text.assemble(
-        (f"\n{_plain(name)}: ", "bold"), (pool.state.upper(), STATE_STYLES[pool.state]), f"  {_plain(pool.sentence)}"
+        (f"\n{_name(pool)}: ", "bold"), (pool.state.upper(), STATE_STYLES[pool.state]), f"  {_plain(pool.sentence)}"
     )
     grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 2))
     for margin in pool.margins:
@@ -133,8 +134,7 @@ def _since(finding: Finding) -> str:
 def _markdown(told: Diagnosis) -> Iterator[str]:
     yield f"# Check {moment(told.window.start)} … {moment(told.window.end)}"
     for pool in told.pools:
-        name = "/".join(filter(None, (pool.cluster, pool.pool, pool.role)))
-        yield f"\n## {markdown_text(name)}: {pool.state}\n\n{markdown_text(pool.sentence)}\n"
+        yield f"\n## {markdown_text(_name(pool))}: {pool.state}\n\n{markdown_text(pool.sentence)}\n"
         for margin in pool.margins:
             yield f"- {markdown_text(margin.text)}" + (f" · {_limit_text(margin)}" if _limit_text(margin) else "")
     for finding in told.findings:
@@ -156,7 +156,7 @@ def _markdown(told: Diagnosis) -> Iterator[str]:
     if told.gaps:
         yield "\n## What can't be told\n"
     for gap in told.gaps:
-        yield f"- {markdown_text(gap.what)}: {markdown_text(gap.why)} → {markdown_text(gap.how)}"
+        yield f"- {markdown_text(_what(gap))}: {markdown_text(gap.why)} → {markdown_text(gap.how)}"
 
 
 def _limit_text(margin: Margin) -> str:
@@ -176,8 +176,21 @@ def _moment_or_none(at: int | None) -> str | None:
     return None if at is None else moment(at)
 
 
-def _several(names: tuple[str, ...]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+def _finite(value: Any) -> Any:
+    """The same without infinities and what is no number, wherever they stand: JSON has none."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _name(pool: PoolState) -> str:
+    return "/".join(named(part) for part in (pool.cluster, pool.pool, pool.role) if part) or "pool"
+
+
+def _what(gap: Gap) -> str:
+    return f"{gap.what} ({listed(gap.pods, 3)})" if gap.pods else gap.what
 
 
 def _plain(text: str) -> str:

@@ -28,11 +28,11 @@ from lora_watch.diagnose.one_slot_short import one_slot_short
 from lora_watch.diagnose.saturation import hard_cliff, saturation
 from lora_watch.diagnose.thrash import thrash
 from lora_watch.errors import ConfigError
-from lora_watch.explore.around import WARM_UP, Around
+from lora_watch.explore.around import ASKED, RESIDENT, WARM_UP, Around
 from lora_watch.explore.expect import announced_in
 from lora_watch.explore.queries import Overview, overview_by_shards
 from lora_watch.explore.structures import structures
-from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
+from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Provenance, Window
 from lora_watch.recommend.levers import Levers, levers
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES
 from lora_watch.sources.adapter_files import AdapterFile, read_all
@@ -40,7 +40,7 @@ from lora_watch.sources.router_setup import RouterSetup
 from lora_watch.sources.router_setup import read as read_router
 from lora_watch.store.tables import Store
 
-ROUNDS = 5
+ROUNDS = 3
 """Minutes before the end at which the early warning is asked too: a limit has to hold for some of them."""
 HISTORY = 8 * DAY
 """How far back a forecast looks: every hour of the week once, and a day more."""
@@ -121,7 +121,7 @@ class Memory:
         hour = end // HOUR
         if self._hours_to != hour:
             window = Window(hour * HOUR - HISTORY, hour * HOUR)
-            self._hours = hourly(self.store.scan(REQUESTS, window), window)
+            self._hours = hourly(self.store.scan(REQUESTS, window), window, stored=True)
             self._hours_to = hour
         return self._hours
 
@@ -178,17 +178,18 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
     """Read and derive what the rules look at."""
     store, lookback = memory.store, memory.lookback
     last = Window(max(window.start, window.end - HOUR), window.end)
-    overview = overview_by_shards(store, last, lookback)
+    overview = overview_by_shards(store, last, min(lookback, RESIDENT))
     moved = pl.col("kind").is_in(["load", "evict"])
     events = store.rows(ADAPTER_EVENTS, window, moved).lazy()
-    requests = store.rows(REQUESTS, Window(window.start - WARM_UP, window.end))
+    requests = store.rows(REQUESTS, Window(window.start - WARM_UP, window.end), columns=ASKED)
     inside = requests.lazy().filter(pl.col("at") >= window.start)
     lines = timeline(events, inside, window).collect()
     seen = memory.first_seen(window.end)
     began = seen.group_by(POOL).agg(began=pl.col("first_seen").min())
     fleet = overview.pods.lazy().select(*POD, "slots")
     history = memory.hours(window.end)
-    warnings, held = _warnings(store, requests, window, fleet, seen, history, expected)
+    recent = requests.filter(pl.col("at") >= window.end - ROUNDS * MINUTE - SPAN - WARM_UP)
+    warnings, held = _warnings(store, recent, window, fleet, seen, history, expected)
     pools = []
     for pods in overview.pods.partition_by(POOL, maintain_order=True):
         key = pods.row(0)[:3]
@@ -213,7 +214,21 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
             )
         )
     told = store.rows(ADAPTER_EVENTS, Window(window.end - lookback, window.end), pl.col("kind").is_in(KINDS))
-    return Situation(window, overview, tuple(pools), setup(told.lazy(), inside, window).collect())
+    set_up = _with_pages(setup(told.lazy(), inside, window).collect(), overview.pods)
+    return Situation(window, overview, tuple(pools), set_up)
+
+
+def _with_pages(told: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
+    """How pods are set up, and those of which only a page tells: its slots, and the adapters that had requests."""
+    others = pods.join(told, on=POD, how="anti", nulls_equal=True).filter(pl.col("slots").is_not_null())
+    seen = others.select(
+        *POD,
+        "slots",
+        known=pl.col("active_adapters").cast(told.schema["known"]),
+        asked=pl.col("requests").fill_null(0).cast(told.schema["asked"]),
+        provenance=pl.coalesce("occupancy_provenance", pl.lit(str(Provenance.ACTIVITY))),
+    )
+    return pl.concat([told, seen], how="diagonal_relaxed")
 
 
 def _replay(requests: pl.LazyFrame, slots: Mapping[str, int]) -> Callable[[Window], Levers]:
