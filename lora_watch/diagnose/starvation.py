@@ -11,7 +11,7 @@ from lora_watch.model import Window
 
 
 def starvation(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
-    """One finding for each pool with starving adapters, by :func:`lora_watch.derive.starvation.starvation`; longest wait first."""
+    """One finding for each pool with starving adapters, from :func:`lora_watch.derive.starvation.starvation`, worst first."""
     for group in together(flagged(found), []):
         group.sort(key=lambda row: -(row["wait_p95_seconds"] or 0.0))
         who = names(group, "adapters")

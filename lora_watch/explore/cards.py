@@ -91,7 +91,7 @@ def _pool(pool: PoolState) -> Group:
     )
     grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 2))
     for margin in pool.margins:
-        grid.add_row(escape(_plain(margin.text)), _limit(margin), escape(margin.provenance or ""), escape(margin.method))
+        grid.add_row(escape(_plain(margin.text)), _limit(margin), margin.provenance or "", escape(_plain(margin.method)))
     return Group(head, grid)
 
 
@@ -106,7 +106,7 @@ def _card(finding: Finding) -> Panel:
     lines.append(Text.assemble(("why     ", "dim"), _plain(finding.cause), (f"  [{finding.confidence} confidence]", "dim")))
     for evidence in finding.evidence:
         known = ", ".join(filter(None, (evidence.provenance, evidence.method)))
-        lines.append(Text.assemble(("seen    ", "dim"), _plain(evidence.text), (f"  [{known}]" if known else "", "dim")))
+        lines.append(Text.assemble(("seen    ", "dim"), _plain(evidence.text), (f"  [{_plain(known)}]" if known else "", "dim")))
     for remedy in finding.remedies:
         parts = (
             effect(remedy),
