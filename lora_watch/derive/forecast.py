@@ -32,22 +32,22 @@ class Basis(StrEnum):
     NOW = "the current rate, less than a day is held"
 
 
-def hourly(requests: pl.LazyFrame, window: Window) -> pl.DataFrame:
+def hourly(requests: pl.LazyFrame, window: Window, *, stored: bool = False) -> pl.DataFrame:
     """
     Requests (the base model's included) by pool and whole hour that lies inside the window; the columns of ``HISTORY_SCHEMA``.
 
-    Counted when they finish. An hour without a request has no row, for it may be an outage of what tells. Answers about windows
+    Rows said twice count once; ``stored`` rows are unique as they are, and a month of them is counted in seconds. Counted when
+    they finish. An hour without a request has no row, for it may be an outage of what tells. Answers about windows
     that share no hour are one history when put together.
     """
     first, last = -(-window.start // HOUR) * HOUR, window.end // HOUR * HOUR
+    inside = requests.filter(pl.col("at").is_between(first, last, closed="left"))
+    once = inside if stored else inside.select(*POOL, "stream", "seq", "at", "provenance").filter(said_once())
     return (
-        requests.filter(pl.col("at").is_between(first, last, closed="left"))
-        .select(*POOL, "stream", "seq", "at", "provenance")
-        .filter(said_once())
-        .group_by(*POOL, hour=pl.col("at") // HOUR * HOUR)
+        once.group_by(*POOL, hour=pl.col("at") // HOUR * HOUR)
         .agg(requests=pl.len().cast(pl.Int64), provenance=ranked_provenance().max().cast(pl.String))
         .sort(*POOL, "hour")
-        .collect()
+        .collect(engine="streaming" if stored else "auto")
     )
 
 

@@ -9,7 +9,7 @@ from lora_watch.derive.groups import group_columns, said_once, worst_provenance
 from lora_watch.model import Window
 
 BY_POD = ("cluster", "pool", "role", "pod")
-KINDS = ("start", "load", "register", "unregister", "pin", "unpin", "evict", "snapshot", "use", "release", "steps")
+KINDS = ("start", "load", "register", "unregister", "pin", "unpin", "evict", "snapshot")
 """Kinds of events that say something about a pod's setting up."""
 
 

@@ -24,8 +24,8 @@ from lora_watch.derive.slow_loads import slow_loads, usual_load_seconds
 from lora_watch.derive.stampedes import stampedes
 from lora_watch.derive.starvation import starvation
 from lora_watch.derive.swaps import swaps
-from lora_watch.explore.queries import POD, Frames, Past
-from lora_watch.model import HOUR, Window
+from lora_watch.explore.queries import PASSING, POD, Frames, Past
+from lora_watch.model import HOUR, MINUTE, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES
 from lora_watch.store.tables import Store
 
@@ -35,11 +35,26 @@ WARM_UP = HOUR
 """Requests from so long before a window fill the slots of a replay, and tell what is usual."""
 
 
+LONG = 3 * HOUR
+"""
+In a longer window uses, releases and steps are not read: requests stand for uses. Who waits and which pod is busiest is asked of
+its last part.
+"""
+RESIDENT = 7 * HOUR
+"""So far back a resident's load, or the listing of it that agents write every six hours, is looked for."""
+ASKED = (
+    *("cluster", "pool", "role", "pod", "engine", "stream", "seq", "at", "adapter", "provenance", "finish_reason"),
+    *("arrived", "queued", "scheduled", "first_token", "finished", "prompt_tokens", "cached_tokens"),
+)
+"""The columns of requests that anything here reads."""
+
+
 class Around(Frames):
     """What structures are found in: a window, and what from before it tells what is pinned, named and usual."""
 
-    def __init__(self, store: Store, window: Window, lookback: int) -> None:
-        super().__init__(store, window, Past(store, lookback))
+    def __init__(self, store: Store, window: Window, lookback: int, asked: pl.LazyFrame | None = None) -> None:
+        super().__init__(store, window, Past(store, min(lookback, RESIDENT), brief=True))
+        self._asked = asked
         self._part = store
         self._before = Window(window.end - max(lookback, window.end - window.start) - 1, window.start)
 
@@ -51,8 +66,29 @@ class Around(Frames):
 
     @cached_property
     def asked(self) -> pl.LazyFrame:
-        """Requests that finished in the window or an hour before."""
-        return self._part.rows(REQUESTS, Window(self.window.start - WARM_UP, self.window.end)).lazy()
+        """Requests that finished in the window or an hour before; of them the columns ``ASKED``."""
+        if self._asked is not None:
+            return self._asked
+        return self._part.rows(REQUESTS, Window(self.window.start - WARM_UP, self.window.end), columns=ASKED).lazy()
+
+    @cached_property
+    def late(self) -> Window:
+        """The last part of the window, ``LONG`` at most."""
+        return Window(max(self.window.start, self.window.end - LONG), self.window.end)
+
+    @cached_property
+    def lately(self) -> pl.LazyFrame:
+        """Requests that finished in the last part of the window or an hour before."""
+        return self.asked.filter(pl.col("at") >= self.late.start - WARM_UP).collect().lazy()
+
+    @cached_property
+    def _told(self) -> pl.LazyFrame:
+        if self.window.end - self.window.start <= LONG:
+            return super()._told
+        begin = self.window.start - MINUTE  # a load's eviction may lie just before the window
+        moved = ~pl.col("kind").is_in(PASSING)
+        inside = self._part.rows(ADAPTER_EVENTS, Window(begin, self.window.end), moved)
+        return pl.concat([self._past.until(begin), inside]).lazy()
 
     @cached_property
     def inside(self) -> pl.LazyFrame:
@@ -89,12 +125,10 @@ STRUCTURES: Mapping[str, Callable[[Around], pl.LazyFrame]] = MappingProxyType(
         "phantoms": lambda read: phantoms(
             read.lasting.filter(pl.col("kind").is_in(["register", "unregister", "start"])), read.stays, read.window
         ),
-        "imbalance": lambda read: imbalance(
-            read.inside, read.window, events=read.lasting, pods=read.lasting.select(POD).unique()
-        ),
-        "starvation": lambda read: starvation(read.asked, read.window, samples=read.sample(names.WAITING_BY_REASON)),
+        "imbalance": lambda read: imbalance(read.lately, read.late, events=read.lasting, pods=read.lasting.select(POD).unique()),
+        "starvation": lambda read: starvation(read.lately, read.late, samples=read.sample(names.WAITING_BY_REASON)),
         "slow_loads": lambda read: slow_loads(read.lasting, read.window, usual=read.usual),
-        "ghosts": lambda read: ghosts(read.lasting, read.stays, read.window, requests=read.asked),
+        "ghosts": lambda read: ghosts(read.lasting, read.stays, read.late, requests=read.lately),
         "shifts": lambda read: shifts(read.inside, read.window),
         "scans": lambda read: scans(read.inside, read.window),
         "kv_pressure": lambda read: kv_pressure(read.told, read.window, stays=read.stays),

@@ -42,6 +42,8 @@ RATES = (
 )
 REREAD = HOUR
 """After so long the past is read anew: events that came late are in it then."""
+PASSING = ("use", "release", "steps")
+"""Kinds that are nine tenths of the events, and of which only the last ones matter later."""
 CARRY_STEP = HOUR
 """How much of the past is read at once: bounds memory, whatever the lookback."""
 _SAMPLES = (
@@ -93,10 +95,12 @@ class Past:
 
     It is read anew from ``lookback`` (µs) before the window where the window moves back or jumps, and every ``REREAD``, so that
     events that came late get their place. A load further back than ``lookback`` is not known: its stay is left-truncated.
+    ``brief``, for who looks once: uses and steps are read of the last hour only, so one that goes on for longer is not known.
     """
 
-    def __init__(self, store: Store, lookback: int, *, step: int = CARRY_STEP) -> None:
+    def __init__(self, store: Store, lookback: int, *, step: int = CARRY_STEP, brief: bool = False) -> None:
         self._store = store
+        self._brief = brief
         self._step = step
         self._lookback = lookback
         self._held = ADAPTER_EVENTS.empty()
@@ -109,13 +113,16 @@ class Past:
             self._held, self._moment, self._read_anew = ADAPTER_EVENTS.empty(), moment - self._lookback, moment
         if self._moment < moment:
             for part in Window(self._moment, moment).split(self._step):
-                new = self._store.rows(ADAPTER_EVENTS, part)
+                old = self._brief and part.end <= moment - CARRY_STEP
+                new = self._store.rows(ADAPTER_EVENTS, part, ~pl.col("kind").is_in(PASSING) if old else None)
                 self._held = carry(pl.concat([self._held, new]).lazy(), part.end).collect()
         self._moment = moment
         return self._held
 
 
-def overview_by_shards(store: Store, window: Window, lookback: int, shards: int | None = None) -> Overview:
+def overview_by_shards(
+    store: Store, window: Window, lookback: int, shards: int | None = None, *, brief: bool = False
+) -> Overview:
     """
     The overview of a window of any size, computed some whole pods at a time: memory is that of one shard and of the result.
 
@@ -124,11 +131,11 @@ def overview_by_shards(store: Store, window: Window, lookback: int, shards: int 
     if shards is None:
         shards = shards_for(sum(store.count(table, window) for table in (ADAPTER_EVENTS, REQUESTS)))
     if shards == 1:
-        return overview(store, window, Past(store, lookback))
+        return overview(store, window, Past(store, lookback, brief=brief))
     parts = []
     for low, high in bucket_ranges(shards):
         part = store.part(range(low, high))
-        parts.append(overview(part, window, Past(part, lookback, step=shards * CARRY_STEP)))
+        parts.append(overview(part, window, Past(part, lookback, step=shards * CARRY_STEP, brief=brief)))
     pods, adapters = pl.concat([part.pods for part in parts]), pl.concat([part.adapters for part in parts])
     return Overview(window, pods.sort(POD), adapters.sort(ADAPTER))
 

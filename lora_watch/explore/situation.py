@@ -60,12 +60,16 @@ POOL_RULES: tuple[Callable[[PoolFacts], Iterator[Finding]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Everything derived about a window: an overview of its last hour, the pools' facts, how pods are set up."""
+    """
+    Everything derived about a window: an overview of its last hour, the pools' facts, how pods are set up, and its requests with
+    those of the hour before.
+    """
 
     window: Window
     overview: Overview
     pools: tuple[PoolFacts, ...]
     setup: pl.DataFrame
+    requests: pl.DataFrame
 
 
 def diagnosis(
@@ -85,7 +89,7 @@ def diagnosis(
     told = situation(memory, window, expected=expected)
     found: list[Finding] = [finding for facts in told.pools for rule in POOL_RULES for finding in rule(facts)]
     found += lints(told.setup, window.end, routers, files)
-    found += structures(Around(memory.store, window, memory.lookback), _thrashing(told.pools))
+    found += structures(Around(memory.store, window, memory.lookback, told.requests.lazy()), _thrashing(told.pools))
     found = [one for one in found if not (one.kind == "starvation" and _explained(one, told.pools))]
     states = tuple(pool_state(facts, found) for facts in told.pools)
     return Diagnosis(window, states, in_order(found), tuple(gaps(told.pools)))
@@ -178,7 +182,7 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
     """Read and derive what the rules look at."""
     store, lookback = memory.store, memory.lookback
     last = Window(max(window.start, window.end - HOUR), window.end)
-    overview = overview_by_shards(store, last, min(lookback, RESIDENT))
+    overview = overview_by_shards(store, last, min(lookback, RESIDENT), brief=True)
     moved = pl.col("kind").is_in(["load", "evict"])
     events = store.rows(ADAPTER_EVENTS, window, moved).lazy()
     requests = store.rows(REQUESTS, Window(window.start - WARM_UP, window.end), columns=ASKED)
@@ -215,7 +219,7 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
         )
     told = store.rows(ADAPTER_EVENTS, Window(window.end - lookback, window.end), pl.col("kind").is_in(KINDS))
     set_up = _with_pages(setup(told.lazy(), inside, window).collect(), overview.pods)
-    return Situation(window, overview, tuple(pools), set_up)
+    return Situation(window, overview, tuple(pools), set_up, requests)
 
 
 def _with_pages(told: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
