@@ -35,6 +35,7 @@ Clock = Callable[[int], int]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 POOL_REFRESH = 5_000_000
 """µs between two looks of the router at its pool's averages, by default."""
+_NOT_SO_FAR = -1
 _LOST = "ModelServerError"
 """The router's word for a request whose engine went away."""
 
@@ -168,7 +169,6 @@ class _Gauge:
         self.process = process
         self._slots, self._known, self._clock = slots, known, clock
         self._set_at: Times = np.empty(0, dtype=np.int64)
-        self._series: list[str] = []
         self._lines: list[str] = []
 
     def at(self, engine: Standing) -> str:
@@ -177,17 +177,16 @@ class _Gauge:
         for codes in combinations[len(self._lines) : len(set_at)]:
             flying = ",".join(self._known.names[code] for code in codes)
             lists = {"running_lora_adapters": flying, "waiting_lora_adapters": flying}
-            self._series.append(names.LORA_REQUESTS_INFO + _labels({"max_lora": str(self._slots), **lists}))
-            self._lines.append("")
-        shown = np.full(len(self._lines), -1, dtype=np.int64)
+            self._lines.append(names.LORA_REQUESTS_INFO + _labels({"max_lora": str(self._slots), **lists}) + " \n")
+        shown = np.full(len(self._lines), _NOT_SO_FAR, dtype=np.int64)
         shown[: len(set_at)] = set_at
-        before = np.full(len(shown), -1, dtype=np.int64)
-        before[: len(self._set_at)] = self._set_at
-        for number in np.flatnonzero(shown != before).tolist():
-            at = int(shown[number])
-            self._lines[number] = f"{self._series[number]} {_number(self._clock(at) / SECOND)}\n" if at >= 0 else ""
+        self._set_at = np.append(self._set_at, np.full(len(shown) - len(self._set_at), _NOT_SO_FAR))
+        for number in np.flatnonzero(shown != self._set_at).tolist():
+            series, value = self._lines[number].rpartition(" ")[0], self._clock(int(shown[number])) / SECOND
+            self._lines[number] = f"{series} {_number(value)}\n"
         self._set_at = shown
-        return f"# TYPE {names.LORA_REQUESTS_INFO} gauge\n" + "".join(self._lines)
+        lines = self._lines if (shown >= 0).all() else [self._lines[number] for number in np.flatnonzero(shown >= 0)]
+        return f"# TYPE {names.LORA_REQUESTS_INFO} gauge\n" + "".join(lines)
 
 
 class RouterPage:

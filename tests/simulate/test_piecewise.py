@@ -8,7 +8,7 @@ import pytest
 from simulate.small import shrunk
 
 from lora_watch import names
-from lora_watch.model import MINUTE, SECOND, Window
+from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
 from lora_watch.simulate.engines import lives, pieces
 from lora_watch.simulate.pages import EnginePages, GpuPage, RouterPage, metered, pods_of
 from lora_watch.simulate.piecewise import Pod
@@ -44,13 +44,14 @@ class Told(NamedTuple):
             yield window, list(pods.values())
 
 
-@pytest.fixture(scope="module", params=["mixed", "thursday", "prefill-decode-mismatch"])
+@pytest.fixture(scope="module", params=[("mixed", 2 * HOUR), ("prefill-decode-mismatch", HOUR // 3)], ids=lambda param: param[0])
 def told(request: pytest.FixtureRequest) -> Told:
-    scenario = shrunk(request.param, 2.0).model_copy(update={"days": 2 / 24})
+    name, length = request.param
+    scenario = shrunk(name, 2.0).model_copy(update={"days": length / DAY})
     known = catalogue(scenario, 1)
     requests = everything(scenario, known, scenario.days, 1)
     whole = pods_of(metered(list(lives(scenario, known, requests, scenario.days, 1))), known)
-    return Told(scenario, known, requests, whole, scenario.begin + 2 * 60 * MINUTE)
+    return Told(scenario, known, requests, whole, scenario.begin + length)
 
 
 def moments(window: Window) -> tuple[int, ...]:
@@ -111,7 +112,7 @@ def test_no_more_of_the_past_is_kept_than_was_asked_for(told: Told):
 
 def test_readers_may_ask_in_any_order(told: Told):
     pod = told.whole[0]
-    page, late, early = EnginePages(pod, told.known), told.until - MINUTE, told.scenario.begin + 40 * MINUTE
+    page, late, early = EnginePages(pod, told.known), told.until - MINUTE, told.scenario.begin + 10 * MINUTE
     fresh = [EnginePages(pod, told.known).at(moment) for moment in (late, early, late)]
     assert [page.at(moment) for moment in (late, early, late)] == fresh
     assert fresh[0].count(f"{names.LORA_REQUESTS_INFO}{{") > fresh[1].count(f"{names.LORA_REQUESTS_INFO}{{")
