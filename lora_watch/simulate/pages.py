@@ -35,7 +35,7 @@ Clock = Callable[[int], int]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 POOL_REFRESH = 5_000_000
 """µs between two looks of the router at its pool's averages, by default."""
-_NOT_SO_FAR = -1
+_NOT_SHOWN = -1
 _LOST = "ModelServerError"
 """The router's word for a request whose engine went away."""
 
@@ -63,7 +63,8 @@ class EnginePages:
 
     ``residency``: the engine is one that has the residency gauges of an open proposal, ``vllm-54830`` (adapters by name) or
     ``vllm-45820`` (counts by tier). ``clock`` turns a moment into what the pod's clock shows (µs UTC), for the gauge whose value
-    is a time stamp; ``speed`` is how much faster the simulation is played, by which durations shrink.
+    is a time stamp; ``speed`` is how much faster the simulation is played, by which durations shrink. ``most_series``: of the
+    gauge's series a page has only about so many, those that were set last; a real engine shows all that it ever had.
     """
 
     def __init__(
@@ -75,10 +76,11 @@ class EnginePages:
         upstream: Literal["vllm-54830", "vllm-45820"] = "vllm-54830",
         clock: Clock = int,
         speed: float = 1.0,
+        most_series: int | None = None,
     ) -> None:
         self._pod = lives if isinstance(lives, Pod) else pods_of(lives, known, speed)[0]
         self._known, self._clock, self._speed = known, clock, speed
-        self._residency, self._upstream = residency, upstream
+        self._residency, self._upstream, self._most_series = residency, upstream, most_series
         self._gauge: _Gauge | None = None
         self._lock = threading.Lock()
 
@@ -93,7 +95,7 @@ class EnginePages:
             families += self._named(engine) if self._upstream == "vllm-54830" else self._by_tier(engine)
         with self._lock:
             if self._gauge is None or self._gauge.process is not process:
-                self._gauge = _Gauge(process, engine.life.pool.slots, self._known, self._clock)
+                self._gauge = _Gauge(process, engine.life.pool.slots, self._known, self._clock, self._most_series)
             return _text(families) + self._gauge.at(engine)
 
     def _stock(self, engine: Standing) -> Iterator[Family]:
@@ -162,31 +164,38 @@ class _Gauge:
 
     Its value is the time it was set, at every step; each combination of adapters in flight is a series, that stays for good
     with the time it was set last; both lists hold the same names; until the first step there is none. After hours of thrash there
-    are tens of thousands, of which few were set since somebody asked last: the lines of the others are kept.
+    are tens of thousands, of which few were set since somebody asked last: the lines of the others are kept. With ``most`` those
+    are shown that were set last, about so many.
     """
 
-    def __init__(self, process: Process, slots: int, known: Catalogue, clock: Clock) -> None:
+    def __init__(self, process: Process, slots: int, known: Catalogue, clock: Clock, most: int | None) -> None:
         self.process = process
-        self._slots, self._known, self._clock = slots, known, clock
+        self._slots, self._known, self._clock, self._most = slots, known, clock, most
         self._set_at: Times = np.empty(0, dtype=np.int64)
-        self._lines: list[str] = []
+        self._lines: dict[int, str] = {}
 
     def at(self, engine: Standing) -> str:
         """The family's lines."""
-        combinations, set_at = self.process.combinations(engine)
-        for codes in combinations[len(self._lines) : len(set_at)]:
-            flying = ",".join(self._known.names[code] for code in codes)
-            lists = {"running_lora_adapters": flying, "waiting_lora_adapters": flying}
-            self._lines.append(names.LORA_REQUESTS_INFO + _labels({"max_lora": str(self._slots), **lists}) + " \n")
-        shown = np.full(len(self._lines), _NOT_SO_FAR, dtype=np.int64)
-        shown[: len(set_at)] = set_at
-        self._set_at = np.append(self._set_at, np.full(len(shown) - len(self._set_at), _NOT_SO_FAR))
-        for number in np.flatnonzero(shown != self._set_at).tolist():
-            series, value = self._lines[number].rpartition(" ")[0], self._clock(int(shown[number])) / SECOND
-            self._lines[number] = f"{series} {_number(value)}\n"
+        combinations, shown = self.process.combinations(engine)
+        if self._most is not None and len(shown) > self._most:
+            shown = np.where(shown >= np.partition(shown, -self._most)[-self._most], shown, _NOT_SHOWN)
+        before = np.full(len(shown), _NOT_SHOWN, dtype=np.int64)
+        before[: len(self._set_at)] = self._set_at[: len(shown)]
+        for number in range(len(shown), len(self._set_at)):
+            self._lines.pop(number, None)
+        for number in np.flatnonzero(shown != before).tolist():
+            self._lines.pop(number, None)
+            if shown[number] != _NOT_SHOWN:
+                self._lines[number] = self._line(combinations[number], int(shown[number]))
         self._set_at = shown
-        lines = self._lines if (shown >= 0).all() else [self._lines[number] for number in np.flatnonzero(shown >= 0)]
+        lines = [self._lines[number] for number in np.flatnonzero(shown != _NOT_SHOWN).tolist()]
         return f"# TYPE {names.LORA_REQUESTS_INFO} gauge\n" + "".join(lines)
+
+    def _line(self, codes: Sequence[int], set_at: int) -> str:
+        flying = ",".join(self._known.names[code] for code in codes)
+        lists = {"running_lora_adapters": flying, "waiting_lora_adapters": flying}
+        labels = _labels({"max_lora": str(self._slots), **lists})
+        return f"{names.LORA_REQUESTS_INFO}{labels} {_number(self._clock(set_at) / SECOND)}\n"
 
 
 class RouterPage:

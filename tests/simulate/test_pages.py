@@ -85,6 +85,14 @@ def test_the_newest_of_them_is_who_is_in_flight_and_was_set_at_the_last_step(tol
         assert len({one.value for one in gauges}) == len(gauges)
 
 
+def test_a_page_of_fewer_series_has_those_that_were_set_last(told: Told):
+    whole, some = EnginePages(told.of(2), told.known), EnginePages(told.of(2), told.known, most_series=20)
+    for moment in (LATE, MIXED.begin + MINUTE, MIXED.begin + HOUR, LATE):
+        every = samples(whole.at(moment), names.LORA_REQUESTS_INFO)
+        last = sorted(one.value for one in every)[-20:]
+        assert samples(some.at(moment), names.LORA_REQUESTS_INFO) == [one for one in every if one.value >= last[0]]
+
+
 def test_an_engine_that_nobody_has_asked_for_anything_has_no_sample_of_it(told: Told):
     page = EnginePages(told.of(0), told.known)
     first = int(told.of(0)[0].life.ready[0])
