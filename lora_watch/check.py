@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
+from pydantic import ValidationError
 
 from lora_watch import import_history as history
+from lora_watch import names
 from lora_watch.config import Settings, TargetSettings
 from lora_watch.diagnose.diagnosis import Diagnosis, Gap
 from lora_watch.diagnose.finding import Severity
@@ -101,7 +103,9 @@ def looked_at(settings: Settings, asked: Asked, now: Callable[[], int]) -> Itera
     if sum(map(bool, (asked.data, asked.prometheus, asked.pods or asked.agents, asked.files))) > 1:
         raise LoraWatchError("name one thing to look at: --data, --prometheus, --pod and --agent, or --history")
     folder = asked.data or (settings.store.folder if asked.nothing else None)
-    if folder is not None and any((folder / table.name).is_dir() for table in TABLES):
+    if len(asked.files) == 1 and _holds_tables(asked.files[0]):
+        folder = asked.files[0]
+    if folder is not None and _holds_tables(folder):
         yield Gathered(Store(folder))
         return
     if asked.data is not None:
@@ -111,12 +115,16 @@ def looked_at(settings: Settings, asked: Asked, now: Callable[[], int]) -> Itera
             length, at = window_of(asked.last, asked.at)
             end = now() if at is None else at
             whole = Window(end - length - WARM_UP, end)
-            yield from_prometheus(store, settings, asked.prometheus, whole, now, show)
+            gathered = from_prometheus(store, settings, asked.prometheus, whole, now, show)
         elif asked.files:
-            yield from_files(store, settings, asked.files, "pod", now, show)
+            gathered = from_files(store, settings, asked.files, "pod", now, show)
         else:
             named = settings if asked.nothing else pods(asked.pods, asked.agents, settings)
-            yield from_targets(store, named, now, watch=asked.watch)
+            gathered = from_targets(store, named, now, watch=asked.watch)
+        if gathered.problems and not _told_anything(store):
+            more = f" (and {len(gathered.problems) - 1} more problems)" if len(gathered.problems) > 1 else ""
+            raise LoraWatchError(f"nothing could be read: {gathered.problems[0]}{more}")
+        yield gathered
 
 
 @contextmanager
@@ -150,6 +158,14 @@ def from_targets(
     return gathered
 
 
+def _told_anything(store: Store) -> bool:
+    """Whether there is a row but those that say how reading itself went."""
+    if any(store.newest(table) is not None for table in (ADAPTER_EVENTS, REQUESTS)):
+        return True
+    told = ~pl.col("metric").is_in([names.SAMPLE_SCRAPE_UP, names.SAMPLE_CLOCK_OFFSET])
+    return store.rows(SAMPLES, where=told, columns=["at"]).height > 0
+
+
 def _exhaust(source: Source, store: Store, clock: Callable[[], int], gathered: Gathered) -> None:
     ledger = store.ledger(source.table)
     for _ in range(READS):
@@ -168,20 +184,22 @@ def _exhaust(source: Source, store: Store, clock: Callable[[], int], gathered: G
 def pods(metrics: Sequence[str], agents: Sequence[str], settings: Settings) -> Settings:
     """
     Settings that name these pages and sidecars and nothing else. The n-th sidecar belongs to the n-th page; there may be only
-    pages or only sidecars. LoraWatchError where there are both in different numbers.
+    pages or only sidecars. LoraWatchError where there are both in different numbers, or one
+    is no address.
     """
     if metrics and agents and len(metrics) != len(agents):
         raise LoraWatchError(f"{len(metrics)} pages and {len(agents)} sidecars: name one --agent for each --pod, in their order")
     count = max(len(metrics), len(agents))
-    targets = tuple(
-        TargetSettings(
-            pod=(metrics or agents)[n].partition("://")[2].partition("/")[0],
-            metrics=metrics[n] if metrics else None,
-            agent=agents[n] if agents else None,
-        )
-        for n in range(count)
-    )
+    targets = tuple(_target(metrics[n] if metrics else None, agents[n] if agents else None) for n in range(count))
     return Settings(cluster=settings.cluster, targets=targets)
+
+
+def _target(metrics: str | None, agent: str | None) -> TargetSettings:
+    host = (metrics or agent or "").partition("://")[2].partition("/")[0]
+    try:
+        return TargetSettings(pod=host or None, metrics=metrics, agent=agent)
+    except ValidationError as error:
+        raise LoraWatchError(f"{metrics or agent}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
 
 
 def from_prometheus(
@@ -196,8 +214,8 @@ def from_files(
     store: Store, settings: Settings, files: Sequence[Path], pod: str, clock: Callable[[], int], show: history.Bar
 ) -> Gathered:
     """
-    Files and folders, each read as what it is: a folder with a store's tables, a folder or file of event logs, or a table in
-    Parquet, CSV or JSON lines. LoraWatchError where nobody can tell what a file is.
+    Files and folders, each read as what it is: a folder or file of event logs, or a table in Parquet, CSV or JSON lines.
+    LoraWatchError where nobody can tell what a file is, or nothing is in any.
     """
     gathered = Gathered(store)
     filling = history.filling(settings.cluster, None)
@@ -219,6 +237,8 @@ def kind_of(file: Path) -> Table | None:
     """
     if not file.exists():
         raise LoraWatchError(f"there is no file {file}")
+    if _holds_tables(file):
+        raise LoraWatchError(f"{file} holds tables of ours: look at it alone, with --data")
     if file.is_dir():
         return None
     columns = _columns(file)
@@ -231,6 +251,10 @@ def kind_of(file: Path) -> Table | None:
         f"{file} is neither an event log nor a table of {', '.join(table.name for table in TABLES)}: "
         "use `lora-watch import` with a format for request logs, then `check --data`"
     )
+
+
+def _holds_tables(folder: Path) -> bool:
+    return any((folder / table.name).is_dir() for table in TABLES)
 
 
 def _columns(file: Path) -> set[str]:

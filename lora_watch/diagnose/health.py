@@ -51,7 +51,8 @@ def _sentence(facts: PoolFacts, state: State, gravest: Finding | None) -> str:
         cost = "" if stalled is None else f"; loads cost {percent(stalled)} of pod time"
         blind = facts.pods["loads"].null_count()
         unseen = f"; of {count(blind, 'pod')} no load is told" if blind else ""
-        return f"{where}, {count(facts.active, 'adapter')} in use{cost}{unseen}"
+        use = f"{count(facts.active, 'adapter')} in use" if facts.timeline["requests"].sum() else "no request is told"
+        return f"{where}, {use}{cost}{unseen}"
     return f"{where}: {gravest.summary}"
 
 

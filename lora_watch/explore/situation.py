@@ -26,6 +26,7 @@ from lora_watch.diagnose.lints import lints
 from lora_watch.diagnose.new_adapters import new_adapters
 from lora_watch.diagnose.one_slot_short import one_slot_short
 from lora_watch.diagnose.saturation import hard_cliff, saturation
+from lora_watch.diagnose.swaps_alone import swaps_alone
 from lora_watch.diagnose.thrash import thrash
 from lora_watch.errors import ConfigError
 from lora_watch.explore.around import ASKED, RESIDENT, WARM_UP, Around
@@ -51,6 +52,7 @@ LATE = HOUR
 
 POOL_RULES: tuple[Callable[[PoolFacts], Iterator[Finding]], ...] = (
     thrash,
+    swaps_alone,
     one_slot_short,
     new_adapters,
     saturation,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from diagnose.told import facts, minutes, pods
+from diagnose.told import adapters, facts, minutes, pods
 
 from lora_watch.diagnose.diagnosis import State
 from lora_watch.diagnose.finding import Confidence, Finding, Severity
@@ -51,6 +51,11 @@ def test_where_something_needed_is_not_known_health_is_unknown_and_why_is_said(g
     told = pool_state(facts(**given), ())
     assert told.state is State.UNKNOWN
     assert f"{why}, so nobody can tell whether it swaps" in told.sentence
+
+
+def test_where_no_request_is_told_no_number_of_adapters_is():
+    told = pool_state(facts(lines=minutes((60, {"loads": 1, "stall_seconds": 0.1})), known=adapters()), ())
+    assert told.sentence == "1 pod, 4 slots, no request is told; loads cost 0.2 % of pod time"
 
 
 def test_pods_that_tell_no_loads_are_counted_beside_those_that_do():

@@ -8,14 +8,13 @@ rate takes for resets). No source of ours reads that system, so nothing of it is
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 from builders import rows
 from diagnose.told import text
+from lru_pod import Pod, Row
 from stored import stored
 
 from lora_watch import names
@@ -24,63 +23,16 @@ from lora_watch.diagnose.finding import Finding, Severity
 from lora_watch.explore import cards
 from lora_watch.explore.situation import Memory, diagnosis
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
-from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES
+from lora_watch.schema import SAMPLES
 
 END = 20_000 * DAY + 12 * HOUR
 WINDOW = Window(END - HOUR, END)
-Row = dict[str, Any]
-
-
-@dataclass
-class Pod:
-    """A pod with LRU slots: hand it requests in order of time, and take what an agent would have written."""
-
-    slots: int
-    cpu: int = 64
-    name: str = "pod-0"
-    load: float = 0.01
-    read: float | None = None
-    size: int = 65_536_000
-    events: list[Row] = field(default_factory=list)
-    requests: list[Row] = field(default_factory=list)
-    _held: list[str] = field(default_factory=list)
-
-    def start(self, at: int) -> "Pod":
-        row = {"at": at, "kind": "start", "slots": self.slots, "cpu_capacity": self.cpu, "clock": "host"}
-        self.events.append({**row, "detail": '{"role":"worker"}'})
-        return self
-
-    def ask(self, at: int, adapter: str | None, *, wait: float = 0.0, hold: float = 0.5) -> None:
-        """One request that comes at ``at``, waits, loads its adapter where it is in no slot, and runs."""
-        begin = at + round(wait * SECOND)
-        if adapter is not None and adapter not in self._held:
-            begin = self._swap(begin, adapter)
-        elif adapter is not None:
-            self._held.remove(adapter)
-            self._held.append(adapter)
-        end = begin + round(hold * SECOND)
-        times = {"arrived": at, "queued": at, "scheduled": begin, "first_token": begin + 1, "finished": end}
-        self.requests.append({"at": end, "adapter": adapter, **times})
-
-    def _swap(self, at: int, adapter: str) -> int:
-        where = {"tier": "gpu", "in_step": True, "ok": True}
-        if len(self._held) == self.slots:
-            self.events.append({**where, "at": at, "kind": "evict", "adapter": self._held.pop(0), "reason": "lru"})
-        if self.read is not None:
-            at += round(self.read * SECOND)
-            row = {"at": at, "kind": "load", "tier": "cpu", "from_tier": "disk", "seconds": self.read, "bytes": self.size}
-            self.events.append({**row, "adapter": adapter, "reason": "demand", "ok": True, "in_step": True})
-        at += round(self.load * SECOND)
-        came = {"from_tier": "cpu" if self.read is None else "disk", "seconds": self.load, "bytes": self.size}
-        self.events.append({**where, "at": at, "kind": "load", "adapter": adapter, "reason": "demand", **came})
-        self._held.append(adapter)
-        return at
 
 
 def told(folder: Path, *pods: Pod, samples: pl.DataFrame | None = None, seen: bool = True) -> Diagnosis:
     """The diagnosis of what the pods did; without ``seen`` only their requests are known."""
-    events = [rows(ADAPTER_EVENTS, pod.events, pod=pod.name) for pod in pods if pod.events and seen]
-    asked = [rows(REQUESTS, pod.requests, pod=pod.name, stream=f"api/{pod.name}") for pod in pods if pod.requests]
+    events = [pod.event_rows() for pod in pods if pod.events and seen]
+    asked = [pod.request_rows() for pod in pods if pod.requests]
     store = stored(
         folder,
         events=pl.concat(events) if events else None,
@@ -122,7 +74,7 @@ def poisson(rate: float, minutes: float, adapters: Sequence[str], seed: int = 1)
 
 @pytest.fixture(scope="module")
 def sixteen_on_eight(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
-    pod = Pod(slots=8, load=0.06).start(END - HOUR)
+    pod = Pod(slots=8, load=0.25, size=10**9).start(END - HOUR)
     for at, adapter in poisson(4.0, 15, [f"lora-{n}" for n in range(16)]):
         pod.ask(at, adapter)
     return told(tmp_path_factory.mktemp("s1"), pod)
