@@ -1,6 +1,7 @@
 """Adapters that nobody had asked for before."""
 
-from diagnose.told import WINDOW, adapters, facts, minutes, text
+import pytest
+from diagnose.told import WINDOW, adapters, facts, minutes, pods, text
 
 from lora_watch.diagnose.finding import Severity
 from lora_watch.diagnose.new_adapters import new_adapters
@@ -40,6 +41,27 @@ def test_misses_that_are_predicted_warn_before_any_can_be_counted():
     (one,) = told(lines=minutes((3, {"requests": 1})), warning={"predicted_miss_ratio": 0.4, "method": "arrivals"})
     assert one.severity is Severity.WARN
     assert "predicted miss ratio 0.40" in text(one)
+
+
+CROWD = adapters(*(f"x{n}-test" for n in range(6)), first_seen=SINCE)
+
+
+def test_a_crowd_of_them_warns_before_the_misses_rise():
+    (one,) = told(known=OLD.vstack(CROWD))
+    assert one.severity is Severity.WARN
+    assert "grows beyond the slots" in one.cause
+
+
+@pytest.mark.parametrize("room", [{"known": OLD.vstack(CROWD[:5])}, {"known": CROWD.head(6), "told": pods({"slots": 10})}])
+def test_fewer_or_ones_for_which_there_are_slots_are_no_crowd(room):
+    assert [one.severity for one in told(**room)] == [Severity.INFORMATION]
+
+
+def test_the_last_two_minutes_tell_of_them_before_ten_do():
+    few = adapters("a", requests=1000).vstack(adapters("x", requests=5, first_seen=SINCE))
+    (one,) = told(known=few, warning={"newmass": 0.02})
+    assert "carry 2.0 % of requests" in one.summary
+    assert "of the last 2 min" in text(one)
 
 
 def test_announced_ones_inform_whatever_they_do_and_are_told_apart():
