@@ -7,10 +7,11 @@ from lora_watch.derive.saturation import Bottleneck
 from lora_watch.derive.warning import LIMITS
 from lora_watch.diagnose.facts import PoolFacts
 from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Possible, Remedy, Severity, ranked
-from lora_watch.diagnose.thrash import HARM_SHARE
 from lora_watch.diagnose.words import count, named, percent
 from lora_watch.model import SECOND
 
+LOADS_SHARE = 0.10
+"""Of pod time in loads, from which it is loads that make requests long, so that more adapters are in flight than slots."""
 WORDS = {
     Bottleneck.SLOTS: "slots: adapters with a request in flight cannot leave theirs, so others wait",
     Bottleneck.SEATS: "seats in the batch (max_num_seqs)",
@@ -66,7 +67,7 @@ def hard_cliff(facts: PoolFacts) -> Iterator[Finding]:
     long, and that is what to say.
     """
     since, full, stalled = facts.alarm("hard_cliff"), facts.warned("hard_cliff"), facts.stall_share
-    if since is None or full is None or (stalled is not None and stalled >= HARM_SHARE):
+    if since is None or full is None or (stalled is not None and stalled >= LOADS_SHARE):
         return
     pod = (facts.warning or {}).get("fullest_pod")
     where = "one pod" if pod is None else named(str(pod))

@@ -8,8 +8,12 @@ from lora_watch.diagnose.words import count, listed, pattern, percent
 from lora_watch.model import MINUTE, Provenance
 from lora_watch.recommend.levers import TOP_PINS
 
-HARM_SHARE = 0.10
-"""Of pod time that stands still for loads, above which users feel it: the P95 of requests is then a request that met a load."""
+HARM_SHARE = 0.35
+"""
+Of pod time that stands still for loads, above which users feel it: everything then takes half as long again, and waits besides.
+At a tenth the P95 of requests is a request that met a load, which some pools live with every day; it doubles at 0.45
+(benchmarks/README.md, *detection*).
+"""
 NEAR_ONSET = 20 * MINUTE
 """Adapters first seen so long before a rise of the misses, or later, are taken for its cause."""
 NEW_SHARE = 0.05

@@ -29,8 +29,8 @@ def test_thrash_says_the_working_set_the_slots_and_how_the_misses_rose():
     assert (one.since, one.until, one.confidence) == (SINCE, None, Confidence.HIGH)
 
 
-@pytest.mark.parametrize(("stall", "severity"), [(5.9, Severity.WARN), (6.0, Severity.HARM)])
-def test_it_is_harm_where_a_tenth_of_the_time_goes_into_loads(stall, severity):
+@pytest.mark.parametrize(("stall", "severity"), [(20.9, Severity.WARN), (21.0, Severity.HARM)])
+def test_it_is_harm_where_a_third_of_the_time_goes_into_loads(stall, severity):
     lines = minutes((40, QUIET), (20, {**BUSY, "stall_seconds": stall}))
     assert [one.severity for one in told(lines=lines)] == [severity]
 
