@@ -22,6 +22,12 @@ SPAN = 10 * MINUTE
 """What rates are taken over: shorter is noise, longer hides that traffic moves."""
 PRESSURE_SECONDS = 300.0
 """The stay that slots should allow: where more adapters than slots are asked for within it, no mean stay is that long."""
+QUEUE_MINUTES = 2.0
+"""
+Minutes a pod, of those over which :func:`~lora_watch.derive.capacity.capacity` looked, that must have had a queue before what it
+says is believed. Behind a load some requests wait at any sample, so a healthy pool that swaps has a few such minutes now and
+then, and its usual rate would be taken for its limit (benchmarks/README.md, *detection*).
+"""
 LIMITS: Mapping[str, Limits] = MappingProxyType(
     {
         "newmass": Limits(0.01, 0.005, 0, 10 * MINUTE),
@@ -68,7 +74,7 @@ def warning(
     ``history`` (:func:`~lora_watch.derive.forecast.hourly`); ``curves``, miss ratios by slots
     (:class:`~lora_watch.derive.reuse_histogram.ReuseHistograms` or :func:`~lora_watch.derive.miss_ratio_curve.miss_ratio_curve`,
     by pool or by pod), without which Che's approximation takes their place; ``capacity``
-    (:func:`~lora_watch.derive.capacity.capacity`); ``expected`` announcements.
+    (:func:`~lora_watch.derive.capacity.capacity`), believed from ``QUEUE_MINUTES`` a pod on; ``expected`` announcements.
 
     Columns, after the pool's and ``at`` (``end``); each null where something it needs is unknown:
 
@@ -102,7 +108,7 @@ def warning(
         .pipe(_beside, working_set_from_rates(rate.lazy(), spans=[PRESSURE_SECONDS]).select(*POOL, adapters_in_span="adapters"))
         .pipe(_beside, _loads(events, window))
         .pipe(_beside, _peaks(pools, history, end, horizon))
-        .pipe(_beside, _capacity(capacity))
+        .pipe(_beside, _capacity(capacity, size))
         .with_columns(
             pressure=pl.when(pl.col("slots") > 0).then(pl.col("adapters_in_span") / pl.col("slots")),
             load_share=pl.when(pl.col("pods") > 0).then(pl.col("load_seconds") / (pl.col("pods") * window.seconds)),
@@ -262,8 +268,12 @@ def _peaks(pools: pl.DataFrame, history: pl.DataFrame | None, end: int, horizon:
     )
 
 
-def _capacity(capacity: pl.DataFrame | None) -> pl.DataFrame:
-    """What pods were seen to manage; unknown where nobody has looked."""
+def _capacity(capacity: pl.DataFrame | None, size: pl.DataFrame) -> pl.DataFrame:
+    """What pods were seen to manage; unknown where nobody has looked, or where a queue stood for too few minutes."""
     if capacity is None:
         return pl.DataFrame(schema={**dict.fromkeys(POOL, pl.String()), "capacity_rps": pl.Float64()})
-    return capacity.select(*POOL, "capacity_rps", capacity_provenance="provenance")
+    return (
+        capacity.join(size.select(*POOL, "pods"), on=POOL, nulls_equal=True)
+        .filter(pl.col("minutes") >= QUEUE_MINUTES * pl.col("pods"))
+        .select(*POOL, "capacity_rps", capacity_provenance="provenance")
+    )

@@ -165,11 +165,17 @@ def test_a_pool_outside_the_fleet_has_a_row_with_what_is_known():
     assert told["requests_per_second"] > 3
 
 
+def test_a_capacity_that_rests_on_few_minutes_with_a_queue_is_not_believed():
+    few = {"cluster": "c", "pool": "p", "role": "", "capacity_rps": 0.1, "minutes": 3, "provenance": "observed"}
+    assert row(ten_minutes(12), capacity=pl.DataFrame([few]))["rho_now"] == row(ten_minutes(12))["rho_now"]
+    assert row(ten_minutes(12), capacity=pl.DataFrame([{**few, "minutes": 4}]))["now_bottleneck"] == "capacity"
+
+
 def test_the_worst_provenance_of_all_inputs_is_carried():
     frame = ten_minutes(12)
     assert row(frame.with_columns(provenance=pl.lit("inferred")))["provenance"] == "inferred"
     capacity = pl.DataFrame(
-        [{"cluster": "c", "pool": "p", "role": "", "capacity_rps": 3.0, "minutes": 1, "provenance": "activity"}]
+        [{"cluster": "c", "pool": "p", "role": "", "capacity_rps": 3.0, "minutes": 4, "provenance": "activity"}]
     )
     told = row(frame, capacity=capacity)
     assert (told["provenance"], told["now_bottleneck"]) == ("activity", "capacity")
