@@ -47,6 +47,8 @@ HISTORY = 8 * DAY
 """How far back a forecast looks: every hour of the week once, and a day more."""
 STALLED = 0.05
 """Share of pod time in loads above which they are why requests wait, not a lack of slots."""
+REPLAY_EVERY = 10 * MINUTE
+"""So long the predicted effects of remedies are kept."""
 LATE = HOUR
 """Requests that came so late are still looked for when adapters first seen are brought up to date."""
 
@@ -111,6 +113,14 @@ class Memory:
         self._seen_to: int | None = None
         self._hours = pl.DataFrame()
         self._hours_to: int | None = None
+        self._levers: dict[tuple[object, ...], tuple[Window, Levers]] = {}
+
+    def replayed(self, pool: tuple[object, ...], part: Window, replay: Callable[[], Levers]) -> Levers:
+        """What levers would have changed in a part of a pool's time; anew every ``REPLAY_EVERY``, or with another start."""
+        held = self._levers.get(pool)
+        if held is None or not 0 <= part.end - held[0].end < REPLAY_EVERY or abs(part.start - held[0].start) > REPLAY_EVERY:
+            self._levers[pool] = held = (part, replay())
+        return held[1]
 
     def first_seen(self, end: int) -> pl.DataFrame:
         """When each adapter of each pool was first asked for, as far as ``lookback`` and a day before it go."""
@@ -216,7 +226,7 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
                 alarms={
                     signal: State(on, since) for signal, on, since in held.filter(own).select("signal", "on", "since").iter_rows()
                 },
-                replay=_replay(requests.filter(own).lazy(), slots),
+                replay=_replay(memory, key, requests.filter(own).lazy(), slots),
             )
         )
     told = store.rows(ADAPTER_EVENTS, Window(window.end - lookback, window.end), pl.col("kind").is_in(KINDS))
@@ -237,8 +247,14 @@ def _with_pages(told: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([told, seen], how="diagonal_relaxed")
 
 
-def _replay(requests: pl.LazyFrame, slots: Mapping[str, int]) -> Callable[[Window], Levers]:
-    return lambda part: levers(requests.filter(pl.col("at") >= part.start - WARM_UP), part, slots)
+def _replay(
+    memory: Memory, pool: tuple[object, ...], requests: pl.LazyFrame, slots: Mapping[str, int]
+) -> Callable[[Window], Levers]:
+    def replay(part: Window) -> Levers:
+        recent = requests.filter(pl.col("at") >= part.start - WARM_UP)
+        return memory.replayed((*pool, *sorted(slots.items())), part, lambda: levers(recent, part, slots))
+
+    return replay
 
 
 def _warnings(
