@@ -29,7 +29,7 @@ from lora_watch.sources.base import parse_stream
 TICK_SECONDS = 0.25
 """Between two looks at what has happened."""
 MOST_SERIES = 4_000
-"""Of each engine's gauge of adapters. All of a Thursday's would be 12,000 an engine four hours after the split: 21 MB a look at eight."""
+"""Of an engine's gauge of adapters. All of a Thursday's are 12,000 four hours after the split: 21 MB a look at eight engines."""
 LOOK_BACK = 3 * MINUTE
 """A GPU's page is of up to a minute before, and what was told last may be late."""
 _OF_THE_PAST = ("start", "stop", "load", "evict", "pin", "register", "unregister")
