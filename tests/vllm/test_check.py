@@ -140,20 +140,19 @@ def tell(venv: Path, model: Path, directory: Path) -> Run:
     for folder in folders.values():
         (folder / "events").mkdir(parents=True, mode=0o700)
 
-    def start(slots: int) -> tiny_server.Process:
+    processes: list[tiny_server.Process] = []
+
+    def start(slots: int) -> None:
         environment = {"LORA_WATCH_LOG_DIR": str(folders[slots] / "events")}
         log, tiers = folders[slots] / "server.log", {"slots": slots, "cpu_places": len(ADAPTERS)}
-        return tiny_server.serve(venv, model / "model", ports[slots], log, environment, modules, **tiers)
+        processes.append(tiny_server.serve(venv, model / "model", ports[slots], log, environment, modules, **tiers))
 
     async def ask() -> list[Traffic]:
         return await asyncio.gather(*(drive(ports[slots], plan) for slots in sizes))
 
-    processes: list[tiny_server.Process] = []
     try:
         with ThreadPoolExecutor(len(sizes)) as pool:
-            starting = [pool.submit(start, slots) for slots in sizes]
-        processes += [one.result() for one in starting if one.exception() is None]
-        assert len(processes) == len(sizes), [str(one.exception()) for one in starting if one.exception()]
+            list(pool.map(start, sizes))
         sidecar = Sidecar(venv, folders[SLOTS])
         processes.append(sidecar.process)
         asked = asyncio.run(ask())
@@ -163,11 +162,13 @@ def tell(venv: Path, model: Path, directory: Path) -> Run:
     finally:
         with ThreadPoolExecutor() as pool:
             list(pool.map(tiny_server.Process.stop, processes))
-    engines = {}
+    engines, skipped = {}, 0
     for slots, traffic in zip(sizes, asked, strict=True):
-        first, last = (round(edge * SECOND) for edge in edges(traffic))
+        records = logs(folders[slots] / "events")
+        queued = sorted(r["queued"] for r in records["api"] if r["kind"] == "request")
+        skipped = skipped or sum(at < begin + (end - begin) // 4 for at in queued)
         answers = tuple(one.status for one in traffic.asked)
-        engines[slots] = Engine(slots, answers, logs(folders[slots] / "events"), first + (last - first) // 4)
+        engines[slots] = Engine(slots, answers, records, queued[skipped])
     return Run(engines, told)
 
 
