@@ -103,9 +103,10 @@ def _severity(stalled: float | None) -> Severity:
 def _cause(facts: PoolFacts, new: tuple[str, ...], share: float, before: float | None, now: float) -> tuple[str, str, Confidence]:
     slots, each, active = facts.slots or 0, facts.slots_per_pod or 0, facts.active
     rise = f"misses {percent(before)} → {percent(now)}" if before is not None else f"{percent(now)} of requests miss"
-    slot, pins = facts.effect("slots", 1), max((facts.effect("pins", top) or 0.0 for top in TOP_PINS), default=0.0)
+    slot = facts.effect("slots", 1)
+    pins = max((effect for top in TOP_PINS if (effect := facts.effect("pins", top)) is not None), default=None)
     better = ""
-    if slot is not None and slot > pins:
+    if slot is not None and pins is not None and slot > pins:
         better = f" One more slot per pod helps more than pins: {percent(slot)} of the swaps against {percent(pins)}."
     if new:
         name = pattern(new)
@@ -193,8 +194,8 @@ def _possible(lever: str) -> Possible:
 def _why(lever: str) -> str:
     if lever == "pins":
         return (
-            "vLLM takes no pin over HTTP, and pods of a Deployment share one spec: no pod can be told apart; and vLLM 0.32 dies of a "
-            "batch that wants more adapters than there are slots without an idle pin"
+            "vLLM takes no pin over HTTP, and pods of a Deployment share one spec: no pod can be told apart; and vLLM 0.32 dies of "
+            "a batch that wants more adapters than there are slots without an idle pin"
         )
     if lever == "slots":
         return "a slot costs GPU memory that the KV cache has now"
