@@ -194,8 +194,8 @@ def _possible(lever: str) -> Possible:
 def _why(lever: str) -> str:
     if lever == "pins":
         return (
-            "vLLM takes no pin over HTTP, and pods of a Deployment share one spec: no pod can be told apart; and vLLM 0.32 dies of "
-            "a batch that wants more adapters than there are slots without an idle pin"
+            "vLLM takes no pin over HTTP, and pods of a Deployment share one spec: no pod can be told apart; and vLLM 0.32 "
+            "dies of a batch that wants more adapters than there are slots without an idle pin"
         )
     if lever == "slots":
         return "a slot costs GPU memory that the KV cache has now"
