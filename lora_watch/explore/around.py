@@ -31,6 +31,8 @@ from lora_watch.store.tables import Store
 
 LASTING = ("register", "unregister", "pin", "unpin", "start")
 """Kinds of events that still hold long after they were written."""
+FURTHEST_SECONDS = 1e10
+"""Of a clock from ours: three centuries."""
 WARM_UP = HOUR
 """Requests from so long before a window fill the slots of a replay, and tell what is usual."""
 
@@ -102,8 +104,9 @@ class Around(Frames):
 
     @cached_property
     def offsets(self) -> pl.LazyFrame:
-        """By how much the clocks of pods are off."""
-        return clock_offsets(self.told.filter(pl.col("metric") == names.SAMPLE_CLOCK_OFFSET))
+        """By how much the clocks of pods are off; what no clock can be off by is no offset."""
+        sane = pl.col("value").is_between(-FURTHEST_SECONDS, FURTHEST_SECONDS)
+        return clock_offsets(self.told.filter((pl.col("metric") == names.SAMPLE_CLOCK_OFFSET) & sane))
 
     @cached_property
     def usual(self) -> pl.LazyFrame:

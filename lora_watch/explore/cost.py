@@ -14,7 +14,7 @@ from lora_watch.config import CostSettings
 from lora_watch.derive.attribution import attribution
 from lora_watch.derive.cost import cost
 from lora_watch.derive.queue_replay import queue_replay
-from lora_watch.diagnose.words import percent, span
+from lora_watch.diagnose.words import named, percent, span
 from lora_watch.errors import LoraWatchError
 from lora_watch.explore.cards import moment
 from lora_watch.explore.queries import Frames, Past, newest
@@ -76,7 +76,7 @@ def show(told: Cost, *, adapters: int, console: Console | None = None) -> None:
     console.print(f"{moment(told.window.start)} … {moment(told.window.end)} ({span(told.window.seconds)})", highlight=False)
     _grid(console, "GPU time that loads took", "pool", told.pools, _pool)
     if adapters:
-        _grid(console, "by the adapter that was loaded", "adapter", told.adapters.head(adapters), lambda row: str(row["adapter"]))
+        _grid(console, "by the adapter that was loaded", "adapter", told.adapters.head(adapters), lambda row: named(str(row["adapter"])))
     for row in told.latency.iter_rows(named=True):
         console.print(f"\n{escape(_pool(row))}: latency, last {span(told.attributed.seconds)}", style="bold", highlight=False)
         for line in _latency(row):
@@ -90,7 +90,7 @@ def _grid(console: Console, title: str, first: str, rows: pl.DataFrame, name: An
         grid.add_column(heading, justify="left" if heading in {first, "known"} else "right")
     for row in rows.iter_rows(named=True):
         grid.add_row(
-            escape(_plain(name(row))),
+            escape(name(row)),
             f"{row['loads']:,}",
             _bounded(row["gpu_hours_lost"], row["gpu_hours_lost_lower_bound"], "{:.3g}"),
             "–" if row["lost_ratio"] is None else percent(row["lost_ratio"]),
@@ -125,7 +125,7 @@ def _latency(row: dict[str, Any]) -> list[str]:
 
 
 def _pool(row: dict[str, Any]) -> str:
-    return _plain("/".join(filter(None, (row["cluster"], row["pool"], row["role"]))) or "pool")
+    return "/".join(named(part) for part in (row["cluster"], row["pool"], row["role"]) if part) or "pool"
 
 
 def _bounded(value: float | None, least: float | None, form: str) -> str:
@@ -144,7 +144,3 @@ def _seconds(value: float | None) -> str:
 def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
     finite = [pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name, kind in frame.schema.items() if kind.is_float()]
     return frame.with_columns(finite).to_dicts()
-
-
-def _plain(text: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text)
