@@ -76,7 +76,13 @@ def show(told: Cost, *, adapters: int, console: Console | None = None) -> None:
     console.print(f"{moment(told.window.start)} … {moment(told.window.end)} ({span(told.window.seconds)})", highlight=False)
     _grid(console, "GPU time that loads took", "pool", told.pools, _pool)
     if adapters:
-        _grid(console, "by the adapter that was loaded", "adapter", told.adapters.head(adapters), lambda row: named(str(row["adapter"])))
+        _grid(
+            console,
+            "by the adapter that was loaded",
+            "adapter",
+            told.adapters.head(adapters),
+            lambda row: named(str(row["adapter"])),
+        )
     for row in told.latency.iter_rows(named=True):
         console.print(f"\n{escape(_pool(row))}: latency, last {span(told.attributed.seconds)}", style="bold", highlight=False)
         for line in _latency(row):
