@@ -152,8 +152,8 @@ class PoolFacts:
         return None if swaps is None or self.pods.is_empty() else swaps / self.pods.height / (RECENT / 1e6)
 
     def before(self, moment: int, part: str, whole: str) -> float | None:
-        """``part`` ÷ ``whole`` over the timeline before a moment; None below ten of ``whole`` or ten minutes, or untold."""
-        rows = self.timeline.filter(pl.col("at") < moment)
+        """``part`` ÷ ``whole`` over the minutes that ended by a moment; None below ten of ``whole`` or ten minutes, or untold."""
+        rows = self.timeline.filter(pl.col("at") + MINUTE <= moment)
         if not self.sees_loads or rows.height < 10 or rows[whole].sum() < 10:
             return None
         return float(rows[part].sum()) / float(rows[whole].sum())

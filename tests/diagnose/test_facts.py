@@ -54,6 +54,11 @@ def test_what_was_before_a_moment_needs_ten_minutes_of_it():
     assert told.before(WINDOW.end - 51 * MINUTE, "loads", "requests") is None
 
 
+def test_the_minute_of_a_moment_is_not_before_it():
+    told = facts(lines=minutes((40, QUIET), (20, BUSY)))
+    assert told.before(WINDOW.end - 20 * MINUTE + 1, "loads", "requests") == pytest.approx(0.03)
+
+
 def test_newcomers_come_with_their_share_the_most_asked_for_first():
     known = (
         adapters("old", requests=50)
