@@ -4,8 +4,9 @@ How early the service names what went wrong, and how often it cries wolf: ``pyth
 A cluster of 8 pods with 4 slots and 40 adapters by Zipf's law, 100 more that are hardly asked for, 8 to 40 requests a second over
 the day, popularity that is drawn anew each day, two time zones, three batch jobs a day, an onboarding a week, a restart every
 other day. Five things happen to it, each in runs of their own; in healthy weeks nothing does. What is simulated is reduced
-at once to steps of 15 s, on which the rules of the product run as arrays; ``tests/test_detection_study.py`` proves that they say what the
-product says. Results are added to ``--out`` as they come (a run that is in it is not made again); ``--table`` only tells them.
+at once to steps of 15 s, on which the rules of the product run as arrays; ``tests/test_detection_study.py`` proves that they say
+what the product says. Results are added to ``--out`` as they come (a run that is in it is not made again); ``--table`` only tells
+them.
 """
 
 import argparse
@@ -42,7 +43,7 @@ from lora_watch.simulate.traffic import Catalogue, catalogue, spans
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Profile = Literal["vllm", "article"]
+Profile = Literal["vllm", "article", "slow"]
 Row = dict[str, Any]
 """What came out of one run or week."""
 
@@ -55,18 +56,22 @@ MONDAY = 1_772_409_600_000_000
 BATCH_HOURS = (2.0, 13.0, 20.0)
 CHANGES: Mapping[str, tuple[float, float, float, AnyEvent | None]] = {
     # name: begin (hour of the day), hours, hour of the change, what happens then (hours are put in later)
-    "abrupt 10:15": (6.0, 12.0, 10.25, Split(kind="split", start=0, top=20, share=0.5)),
-    "ramp over 4 h": (6.0, 12.0, 10.25, Split(kind="split", start=0, top=20, share=0.5, ramp_hours=4)),
-    "abrupt 03:30": (1.0, 16.0, 3.5, Split(kind="split", start=0, top=20, share=0.5)),
-    "5 variants, 20 %": (6.0, 12.0, 10.25, Split(kind="split", start=0, top=5, share=0.2, growth=1.0)),
-    "+20 % traffic": (6.0, 12.0, 10.25, Grow(kind="grow", start=0, factor=1.2)),
+    "abrupt 10:15": (8.25, 8.0, 10.25, Split(kind="split", start=0, top=20, share=0.5)),
+    "ramp over 4 h": (8.25, 8.0, 10.25, Split(kind="split", start=0, top=20, share=0.5, ramp_hours=4)),
+    "abrupt 03:30": (1.5, 14.75, 3.5, Split(kind="split", start=0, top=20, share=0.5)),
+    "5 variants, 20 %": (8.25, 8.0, 10.25, Split(kind="split", start=0, top=5, share=0.2, growth=1.0)),
+    "+20 % traffic": (8.25, 8.0, 10.25, Grow(kind="grow", start=0, factor=1.2)),
 }
 ONBOARDED = ((2, 0.015), (3, 0.02), (1, 0.015), (5, 0.03))
 """New adapters of a healthy week and what they ask for, beside what the others do; by the week's number."""
 
 
 def cluster(profile: Profile, begin: int, days: float, events: Sequence[AnyEvent]) -> Scenario:
-    """The cluster; a load of the article's profile stalls its pod 0.1 to 0.6 s, one of vLLM's 5 to 60 ms."""
+    """
+    The cluster; a load of the article's profile stalls its pod 0.1 to 0.6 s, one of vLLM's 5 to 60 ms, and one of ``slow``, the
+    article's with longer drains, 0.1 to 0.9 s.
+    """
+    loads = Loads(profile="article", drain_seconds=0.8) if profile == "slow" else Loads(profile=profile)
     zipf = np.arange(1, 41) ** -1.0
     return Scenario(
         name="study",
@@ -74,7 +79,7 @@ def cluster(profile: Profile, begin: int, days: float, events: Sequence[AnyEvent
         begin=begin,
         days=days,
         pools=(Pool(name="vllm", pods=PODS, slots=SLOTS, cpu_capacity=64),),
-        loads=Loads(profile=profile),
+        loads=loads,
         traffic=Traffic(
             requests_per_second=24,
             adapters=OWN,
@@ -128,7 +133,7 @@ def week(profile: Profile, number: int, days: float = 7) -> Scenario:
 class Steps:
     """
     A stretch of a simulation in steps of 15 s: ``finished`` requests by adapter, loads, swaps and seconds of loads that ended;
-    of the requests that ``arrived``, those that LRU would miss on their pod (``arrived_missed``), the same of those that finished.
+    of the requests that ``arrived``, those that LRU would miss on their pod (``arrived_missed``); the same of what finished.
     By minute: ``flight``, seconds in flight of what finished, by pod and adapter; the P95 latency to first and last token; and by
     pod what it got ``done`` a second, loads apart, where requests waited at every sample (NaN: not so).
     """
@@ -190,10 +195,9 @@ class Simulation:
             if window.end == min(day + DAY, end):
                 requests, loads, waiting = (np.concatenate(part) for part in parts)
                 parts = [[], [], []]
-                rows = requests[np.argsort(requests[:, 0], kind="stable")]
-                both = np.concatenate([stream, rows[:, :4]])
+                both = np.concatenate([stream, requests[:, :4]])
                 both = both[np.argsort(both[:, 0], kind="stable")]
-                steps = self._steps(rows, both, loads, waiting, day, window.end)
+                steps = self._steps(requests, both, loads, waiting, day, window.end)
                 yield day, steps
                 stream = both[both[:, 3] >= window.end - HOUR]
                 day = window.end
@@ -218,13 +222,13 @@ class Simulation:
             np.bincount(step * width + adapter, minlength=count * width).reshape(count, width),
             np.bincount(loaded, minlength=count),
             np.bincount(loaded[loads[:, 2] > 0], minlength=count),
-            np.bincount(loaded, loads[:, 1] / SECOND, count),
+            np.bincount(loaded, loads[:, 1] / SECOND, count).astype(np.float64),
             np.bincount(came, minlength=count),
             np.bincount(came[missed], minlength=count),
             np.bincount(went[missed], minlength=count),
             flight.astype(np.float32),
-            _p95(minute, (rows[:, 5] - at) / SECOND, minutes),
-            _p95(minute, (done - at) / SECOND, minutes),
+            _p95(minute, rows[:, 5] - at, minutes),
+            _p95(minute, done - at, minutes),
             _managed(minute * PODS + rows[:, 1], loads, waiting, begin, minutes),
         )
 
@@ -265,20 +269,16 @@ def _managed(asked: Ints, loads: Ints, waiting: Ints, begin: int, minutes: int) 
     return np.where(full, count / 60 / (1 - np.clip(spent / 60, 0, MOST_SHARE)), np.nan).reshape(minutes, PODS)
 
 
-def _p95(bins: Ints, values: Floats, count: int) -> Floats:
-    """By bin; NaN where it is empty."""
-    order = np.lexsort((values, bins))
-    first = np.searchsorted(bins[order], np.arange(count + 1))
-    size = np.diff(first)
-    place = first[:-1] + np.ceil(0.95 * size).astype(np.int64) - 1
-    return (
-        np.where(size > 0, values[order][np.clip(place, 0, max(len(values) - 1, 0))], np.nan)
-        if len(values)
-        else np.full(count, np.nan)
-    )
+def _p95(bins: Ints, values: Ints, count: int) -> Floats:
+    """Seconds of µs by bin; NaN where it is empty."""
+    ordered = np.sort(bins << 40 | values)  # one sort of both
+    first_of = np.searchsorted(ordered, np.arange(count + 1) << 40)
+    size = np.diff(first_of)
+    place = np.minimum(first_of[:-1] + np.maximum(np.ceil(0.95 * size).astype(np.int64) - 1, 0), max(len(ordered) - 1, 0))
+    return np.where(size > 0, (ordered[place] & ((1 << 40) - 1)) / SECOND, np.nan) if len(ordered) else np.full(count, np.nan)
 
 
-def rolled(values: NDArray[np.number], length: int) -> NDArray[np.float64]:
+def rolled(values: NDArray[np.generic], length: int) -> Floats:
     """Sums of the last ``length`` rows, at each row; of what there is at the begin."""
     total = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0, dtype=np.float64)])
     places = np.arange(1, len(values) + 1)
@@ -286,7 +286,7 @@ def rolled(values: NDArray[np.number], length: int) -> NDArray[np.float64]:
 
 
 def alarm(values: Floats, limits: Limits, rounds: int) -> Bools:
-    """At each minute, whether an alarm is on that was off before the last ``rounds`` values: ``hysteresis.step``, for all at once."""
+    """By minute: is an alarm on that was off before the last ``rounds`` values? ``hysteresis.step``, for all at once."""
     padded = np.concatenate([np.full(rounds - 1, np.nan), values])
     on, pending = np.zeros(len(values), dtype=np.bool_), np.full(len(values), -1)
     for place in range(rounds):
@@ -435,7 +435,7 @@ def _cause(
 
 
 def _capacity(done: Floats) -> Floats:
-    """Requests a second that a pod can do, at each minute, from the last ``ROUNDS`` and ``SPAN``; NaN where it is not believed."""
+    """By minute: requests a second that a pod can do, from the last ``ROUNDS`` and ``SPAN``; NaN where it is not believed."""
     length, told = ROUNDS + SPAN // MINUTE, np.full(len(done), np.nan)
     for place in np.flatnonzero(rolled(np.isfinite(done).sum(axis=1), length) >= QUEUE_MINUTES * PODS).tolist():
         values = done[max(place + 1 - length, 0) : place + 1]
@@ -518,8 +518,8 @@ def one_run(kind: str, profile: Profile, seed: int, hours: Mapping[int, float]) 
     def seconds(when: int | None) -> float | None:
         return None if when is None else round((when - start) / SECOND, 1)
 
-    def by_minute(on: Bools) -> Bools:
-        return on[PER_MINUTE - 1 :: PER_MINUTE]
+    def by_minute(values: NDArray[Any]) -> NDArray[Any]:
+        return values[PER_MINUTE - 1 :: PER_MINUTE]
 
     cause = told.warned & half
     before = (minutes >= warm) & (minutes < changed)
@@ -635,27 +635,28 @@ def say(text: str) -> None:
 
 # -- the table -----------------------------------------------------------------------------------------------------------
 
-KINDS: tuple[Profile, ...] = ("article", "vllm")
+ENGINES: tuple[Profile, ...] = ("article", "vllm", "slow")
 
 
 def tasks(seeds: int, weeks: int) -> Iterator[tuple[str, Profile, int]]:
     """What is simulated, in that order: what all else needs, runs and fresh weeks in turns, the other weeks to learn from."""
-    for profile in KINDS:
+    for profile in ENGINES:
         yield "learn", profile, 0
-    for seed in range(max(seeds, 5 * weeks)):
+    for seed in range(max(seeds, 2 * weeks)):
         for kind in CHANGES if seed < seeds else ():
-            for profile in KINDS:
+            for profile in ENGINES:
                 yield kind, profile, seed
-        if seed % 5 == 4 and seed // 5 < weeks:
-            for profile in KINDS:
-                yield "fresh", profile, 4 + seed // 5
+        if seed % 2 and seed // 2 < weeks:
+            for profile in ENGINES[:2]:
+                yield "fresh", profile, 4 + seed // 2
     for number in range(1, weeks):
-        for profile in KINDS:
+        for profile in ENGINES[:2]:
             yield "learn", profile, number
 
 
 def make(out: Path, seeds: int, weeks: int, days: float) -> None:
     """Simulate what is not in ``out`` yet."""
+    out.parent.mkdir(parents=True, exist_ok=True)
     done = {(row["kind"], row["profile"], row["seed"]) for row in stored(out)}
     for kind, profile, seed in tasks(seeds, weeks):
         if (kind, profile, seed) in done:
@@ -686,118 +687,125 @@ class Bends:
 
     def seconds(self, row: Row) -> float | None:
         """Of a run: from the change's first request until the first of such ten minutes began."""
-        start = row["begin"] + round(row["minute"] * MINUTE)
-        at = first(self.on(row), minutes_of(row), start)
-        return None if at is None else (at - 10 * MINUTE - start) / SECOND
+        seconds = since_change(row, self.on(row))
+        return None if seconds is None else seconds - 600
 
 
 def minutes_of(row: Row) -> Ints:
     """The end of each of its minutes (µs UTC)."""
-    return row["begin"] + np.arange(1, len(row["ttft"]) + 1) * MINUTE
+    return np.asarray(row["begin"] + np.arange(1, len(row["ttft"]) + 1) * MINUTE)
 
 
-def told_minutes(values: Sequence[float | None], seconds: bool = False) -> str:
+def told_in(unit: float, values: Sequence[float | None]) -> str:
     """Share of the runs in which there is one, median and 90th percentile, a run without one being later than all."""
-    if not values:
-        return "–"
-    known = np.array([np.inf if value is None else value for value in values]) / (1 if seconds else 60)
-    median, late = (float(np.quantile(known, q, method="higher")) for q in (0.5, 0.9))
-    words = [f"{value:.{0 if seconds else 1}f}" if np.isfinite(value) else "never" for value in (median, late)]
-    return f"{np.isfinite(known).mean():.0%}: {words[0]}, {words[1]}" if np.isfinite(known).any() else "0 %"
+    known = np.array([np.inf if value is None else value for value in values]) / unit
+    if not np.isfinite(known).any():
+        return "0 %"
+    words = [f"{value:.{0 if unit == 1 else 1}f}" for value in np.quantile(known, [0.5, 0.9], method="higher")]
+    return f"{np.isfinite(known).mean():.0%}: {', '.join(words)}".replace("inf", "never").replace("%", " %")
+
+
+def told_minutes(values: Sequence[float | None]) -> str:
+    """The same in minutes."""
+    return told_in(60, values)
+
+
+def head(*columns: str) -> None:
+    """The head of a table."""
+    print("\n| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns))
+
+
+def line(*cells: object) -> None:
+    """A line of a table."""
+    print("| " + " | ".join(map(str, cells)) + " |")
+
+
+def harmed(row: Row) -> Bools:
+    """Of a run, at each minute: is a finding of harm there?"""
+    thrash, other = (np.array([int(digit) for digit in row[name]], dtype=np.bool_) for name in ("thrash_on", "cliff_on"))
+    return (thrash & (np.array(row["stall_share"]) >= HARM_SHARE)) | other
+
+
+def lead(bend: Sequence[float | None], harm: Sequence[float | None]) -> str:
+    """Minutes from harm to the bend in the runs that have one: median and least, and how many bends came before harm."""
+    pairs = [(b, np.inf if h is None else h) for b, h in zip(bend, harm, strict=True) if b is not None]
+    leads = [(b - h) / 60 for b, h in pairs]
+    return f"{np.median(leads):.0f}, {min(leads):.0f} ({sum(one < 0 for one in leads)} of {len(leads)})" if leads else "–"
 
 
 def table(out: Path) -> None:
     """Tell what is in ``out``, as Markdown."""
     rows = stored(out)
-    of = lambda *kinds: [row for row in rows if row["kind"] in kinds]  # noqa: E731
-    bends = {
-        (profile, latency): Bends([row for row in of("learn") if row["profile"] == profile], latency)
-        for profile in KINDS
-        for latency in ("ttft", "e2e")
-    }
-    print(
-        "| run | profile | runs | cause within the goal | cause, 15 s steps | cause, a look a minute | harm | bend, TTFT | lead over it: median, least | bend without harm before |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for kind in CHANGES:
-        for profile in KINDS:
-            mine = [row for row in of(kind) if row["profile"] == profile]
-            if not mine:
-                continue
-            goal = 600 if "ramp" in kind else 60
-            within = [np.mean([row[name] is not None and row[name] <= goal for row in mine]) for name in ("cause_15", "cause_60")]
-            bend = [bends[profile, "ttft"].seconds(row) for row in mine]
-            leads = [
-                (b - row["harm"]) / 60 for b, row in zip(bend, mine, strict=True) if b is not None and row["harm"] is not None
-            ]
-            silent = sum(b is not None and (row["harm"] is None or row["harm"] > b) for b, row in zip(bend, mine, strict=True))
-            cells = [
-                kind,
-                profile,
-                str(len(mine)),
-                f"{within[0]:.0%}, {within[1]:.0%}" if mine[0]["new"] else "–",
-                told_minutes([row["cause_15"] for row in mine], seconds=True) if mine[0]["new"] else "–",
-                told_minutes([row["cause_60"] for row in mine], seconds=True) if mine[0]["new"] else "–",
-                told_minutes([row["harm"] for row in mine]),
-                told_minutes(bend),
-                f"{np.median(leads):.0f}, {min(leads):.0f}" if leads else "–",
-                str(silent),
-            ]
-            print("| " + " | ".join(cells) + " |")
-    print()
-    print(
-        "| run | profile | named at all, a look a minute | predicted misses > 0.2 | thrash | active ÷ slots > 0.8 (on before) | swaps > 0.5/s (share of time before) | P95 TTFT > 2 × for 10 min | P95 e2e > 2 × for 10 min | told before the change: cause, harm |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for kind in CHANGES:
-        for profile in KINDS:
-            mine = [row for row in of(kind) if row["profile"] == profile]
-            if not mine:
-                continue
-            ten = [
-                [None if b is None else b + 600 for b in (bends[profile, name].seconds(row) for row in mine)]
-                for name in ("ttft", "e2e")
-            ]
-            cells = [
-                kind,
-                profile,
-                told_minutes([row["named_60"] for row in mine]) if mine[0]["new"] else "–",
-                told_minutes([row["predicted"] for row in mine]),
-                told_minutes([row["thrash"] for row in mine]),
-                f"{np.mean([row['active_before'] for row in mine]):.0%}",
-                f"{told_minutes([row['swaps'] for row in mine])} ({np.mean([row['swaps_before'] for row in mine]):.2f})",
-                *map(told_minutes, ten),
-                f"{sum(row['warned_before'] for row in mine)}, {sum(row['harm_before'] for row in mine)}",
-            ]
-            print("| " + " | ".join(cells) + " |")
-    print()
-    print(
-        "| healthy weeks | profile | days | harm | cause | information: new adapters | thrash | active ÷ slots > 0.8: share of time | swaps > 0.5/s: episodes, share of time | P95 TTFT > 2 × for 10 min: episodes | highest rho |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for kind in ("learn", "fresh"):
-        for profile in KINDS:
-            mine = [row for row in of(kind) if row["profile"] == profile]
-            if not mine:
-                continue
-            bent = sum(len(begins(bends[profile, "ttft"].on(row), minutes_of(row))) for row in mine)
-            cells = [
-                "to learn from" if kind == "learn" else kind,
-                profile,
-                f"{sum(row['days'] for row in mine):g}",
-                *(str(sum(len(row[name]) for row in mine)) for name in ("harm", "cause", "named", "thrash")),
-                f"{np.mean([row['active_share'] for row in mine]):.2f}",
-                f"{sum(len(row['swaps']) for row in mine)}, {np.mean([row['swaps_share'] for row in mine]):.3f}",
-                str(bent),
-                f"{max(row['highest']['rho_peak'] for row in mine):.2f}",
-            ]
-            print("| " + " | ".join(cells) + " |")
+    learned = {profile: [row for row in rows if (row["kind"], row["profile"]) == ("learn", profile)] for profile in ENGINES}
+    bends = {(profile, latency): Bends(learned[profile], latency) for profile in ENGINES for latency in ("ttft", "e2e")}
+    groups = [(kind, profile) for kind in (*CHANGES, "learn", "fresh") for profile in ENGINES]
+    of = {(kind, profile): [row for row in rows if (row["kind"], row["profile"]) == (kind, profile)] for kind, profile in groups}
+    runs = [(kind, profile, of[kind, profile]) for kind, profile in groups if kind in CHANGES and of[kind, profile]]
+    head("what happens", "engines", "runs", "cause named in time: steps of 15 s, looks each 30 s, each minute",
+         "seconds until the cause: steps of 15 s", "a look a minute", "minutes until harm", "until the TTFT bends",
+         "until e2e bends", "lead of harm over TTFT: median, least (bends before harm)", "over e2e")  # fmt: skip
+    for kind, profile, mine in runs:
+        goal = 600 if "ramp" in kind else 60
+        cause = ["–"] * 3
+        if mine[0]["new"]:
+            looked = ("cause_15", "cause_30", "cause_60")
+            within = [np.mean([row[name] is not None and row[name] <= goal for row in mine]) for name in looked]
+            cause = [", ".join(f"{share:.0%}".replace("%", " %") for share in within)]
+            cause += [told_in(1, [row[name] for row in mine]) for name in ("cause_15", "cause_60")]
+        harm = [since_change(row, harmed(row)) for row in mine]
+        bend = [[bends[profile, latency].seconds(row) for row in mine] for latency in ("ttft", "e2e")]
+        line(kind, profile, len(mine), *cause, *map(told_minutes, [harm, *bend]), *(lead(one, harm) for one in bend))
+    head("what happens", "engines", "new adapters told at all", "predicted misses > 0.2", "thrash",
+         "active ÷ slots > 0.8: time on before", "swaps > 0.5/s: since the change (time on before)",
+         "P95 TTFT > 2 × for 10 min", "P95 e2e > 2 × for 10 min", "told before the change: cause, harm")  # fmt: skip
+    for kind, profile, mine in runs:
+        ten = [
+            [None if b is None else b + 600 for b in (bends[profile, latency].seconds(row) for row in mine)]
+            for latency in ("ttft", "e2e")
+        ]
+        line(
+            kind,
+            profile,
+            told_minutes([row["named_60"] for row in mine]) if mine[0]["new"] else "–",
+            told_minutes([row["predicted"] for row in mine]),
+            told_minutes([row["thrash"] for row in mine]),
+            f"{np.mean([row['active_before'] for row in mine]):.2f}",
+            f"{told_minutes([row['swaps'] for row in mine])} ({np.mean([row['swaps_before'] for row in mine]):.2f})",
+            *map(told_minutes, ten),
+            f"{sum(row['warned_before'] for row in mine)}, {sum(row['harm_before'] for row in mine)}",
+        )
+    head("healthy weeks", "engines", "days", "harm", "cause", "information: new adapters", "thrash",
+         "active ÷ slots > 0.8: time on", "swaps > 0.5/s: alarms, time on", "P95 TTFT > 2 × for 10 min: alarms",
+         "highest rho, share of time in loads")  # fmt: skip
+    for kind, profile in groups:
+        if kind in CHANGES or not (mine := of[kind, profile]):
+            continue
+        bent = sum(len(begins(bends[profile, "ttft"].on(row), minutes_of(row))) for row in mine)
+        line(
+            "to learn from" if kind == "learn" else kind,
+            profile,
+            f"{sum(row['days'] for row in mine):g}",
+            *(sum(len(row[name]) for row in mine) for name in ("harm", "cause", "named", "thrash")),
+            f"{np.mean([row['active_share'] for row in mine]):.2f}",
+            f"{sum(len(row['swaps']) for row in mine)}, {np.mean([row['swaps_share'] for row in mine]):.3f}",
+            bent,
+            ", ".join(f"{max(row['highest'][name] for row in mine):.2f}" for name in ("rho_peak", "stall_share")),
+        )
+
+
+def since_change(row: Row, on: Bools) -> float | None:
+    """Of a run: seconds from the change's first request until it is on."""
+    start = row["begin"] + round(row["minute"] * MINUTE)
+    at = first(on, minutes_of(row), start)
+    return None if at is None else (at - start) / SECOND
 
 
 def main() -> None:
     """Simulate what is missing, then tell all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("detection_study.jsonl"), help="results, one a line")
+    parser.add_argument(
+        "--out", type=Path, default=Path("detection_study.jsonl"), help="results, one a line; remove it to begin anew"
+    )
     parser.add_argument("--seeds", type=int, default=20, help="runs of each kind and profile")
     parser.add_argument("--weeks", type=int, default=4, help="healthy weeks to learn from, and as many fresh ones")
     parser.add_argument("--days", type=float, default=7, help="days of a week")

@@ -146,8 +146,7 @@ def test_the_findings_are_those_of_the_product(told):
 
 def test_new_adapters_are_as_many_as_the_product_names(told):
     for facts, _, place in places(told):
-        named = [one for one in new_adapters(facts)]
-        assert sum(len(one.adapters) for one in named) == (told[1].names[place] if told[1].named[place] else 0)
+        assert sum(len(one.adapters) for one in new_adapters(facts)) == (told[1].names[place] if told[1].named[place] else 0)
 
 
 @settings(max_examples=50)
@@ -172,5 +171,5 @@ def test_a_finding_that_is_missed_for_ten_minutes_goes_on_and_for_longer_opens_a
 
 
 def test_a_run_that_never_came_is_later_than_all_others():
-    assert STUDY.told_minutes([60.0, 120.0, None]) == "67%: 2.0, never"
+    assert STUDY.told_minutes([60.0, 120.0, None]) == "67 %: 2.0, never"
     assert STUDY.told_minutes([None]) == "0 %"
