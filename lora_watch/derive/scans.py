@@ -18,6 +18,8 @@ FLAGGED_SHARE = 0.4
 """Of the pool's adapters; the often asked for can't stand out, for their own rate makes such runs."""
 FLAGGED_RATIO = 4.0
 """Times the usual number of runs in a span: users' sessions make runs too, all day."""
+MOST_SHARE = 0.5
+"""Of the requests in the window, that a scan may be: what is nearly all there is interrupts nothing."""
 SAME_PERIOD = 0.05
 """Relative spread of the times between scans that is still a period."""
 
@@ -36,7 +38,7 @@ def scans(requests: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     least likely is the run at that place. A run is one that would come up less than ``RUN_CHANCE`` times. Runs of distinct
     adapters are counted in each span, one beginning every five minutes. A scan has runs of ``FEWEST_ADAPTERS`` or more, of
     40 % of the adapters or more, and 4 times as many as the median span. Spans that overlap or touch are one scan; all rows
-    are flagged.
+    are flagged. A scan comes amid other requests: half of all in the window or more is what the pool does, and no scan.
 
     Edge cases. A window shorter than two spans can't tell a scan from what is usual: no rows. A job that asks for each adapter
     once leaves no runs and is found only through the swaps it makes. Adapters that are asked for once in the window have no
@@ -81,7 +83,9 @@ def scans(requests: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     )
     spans = (window.end - window.start) // (SPAN // 2)
     everywhere = pl.LazyFrame({"span": np.arange(max(spans, 1))})
-    pools = asked.group_by(POOL).agg(pool_adapters=pl.col("adapter").n_unique().cast(pl.Int64), provenance=worst_provenance())
+    pools = asked.group_by(POOL).agg(
+        pool_adapters=pl.col("adapter").n_unique().cast(pl.Int64), pool_requests=pl.len(), provenance=worst_provenance()
+    )
     counts = runs.group_by(*POOL, "span").agg(runs=pl.len().cast(pl.Int64))
     usual = (
         pools.select(POOL)
@@ -110,7 +114,7 @@ def scans(requests: pl.LazyFrame, window: Window) -> pl.LazyFrame:
         .sort("came", "row")
         .group_by("scan", maintain_order=True)
         .agg(
-            *(pl.col(column).first() for column in (*POOL, "pool_adapters", "usual_runs", "provenance")),
+            *(pl.col(column).first() for column in (*POOL, "pool_adapters", "pool_requests", "usual_runs", "provenance")),
             pods=names_of("pod"),
             adapters=pl.col("adapter").unique(maintain_order=True),
             start=pl.col("came").min(),
@@ -119,8 +123,9 @@ def scans(requests: pl.LazyFrame, window: Window) -> pl.LazyFrame:
             runs=pl.len(),
         )
     )
+    amid = of_scan.filter(pl.col("requests") <= MOST_SHARE * pl.col("pool_requests"))
     return structures(
-        of_scan.with_columns(
+        amid.with_columns(
             flagged=pl.lit(value=True),
             scanned_adapters=pl.col("adapters").list.len().cast(pl.Int64),
             requests_per_adapter=pl.col("requests") / pl.col("runs"),

@@ -97,3 +97,7 @@ def test_a_quiet_cluster_is_not_scanned(name: str):
 def test_users_sessions_in_the_night_shift_are_no_scan():
     played = scene("night-shift", 2.0, 2.0)
     assert scans(played.requests, played.window).collect().height == 0
+
+
+def test_requests_that_are_nearly_all_there_are_interrupt_nothing():
+    assert scans(asked(scan(3700)).lazy(), THREE_HOURS).collect().is_empty()
