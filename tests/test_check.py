@@ -34,11 +34,11 @@ BOOTS = ("11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222
 assert real  # the fixture: a Prometheus that takes remote writes
 
 
-def pod(*, slots: int = 4, load: float = 0.4) -> Pod:
-    """Six adapters of 1 GB in turn for a quarter of an hour, a request a second; the data end at ``END``."""
-    made = Pod(slots=slots, load=load, size=10**9).start(END - HOUR)
-    for number in range(900):
-        made.ask(END - 900 * SECOND + number * SECOND, f"lora-{number % 6}", hold=0.3)
+def pod(*, slots: int = 4, load: float = 0.6) -> Pod:
+    """Six adapters of 2 GB in turn for some minutes, a request a second; the data end at ``END``."""
+    made = Pod(slots=slots, load=load, size=2 * 10**9).start(END - HOUR)
+    for number in range(400):
+        made.ask(END - 400 * SECOND + number * SECOND, f"lora-{number % 6}", hold=0.3)
     made.events.append({"at": END - 1, "kind": "steps", "count": 1, "wall_seconds": 1.0, "clock": "host"})
     return made
 

@@ -74,8 +74,8 @@ def poisson(rate: float, minutes: float, adapters: Sequence[str], seed: int = 1)
 
 @pytest.fixture(scope="module")
 def sixteen_on_eight(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
-    pod = Pod(slots=8, load=0.25, size=10**9).start(END - HOUR)
-    for at, adapter in poisson(4.0, 15, [f"lora-{n}" for n in range(16)]):
+    pod = Pod(slots=8, load=0.45, size=10**9).start(END - HOUR)
+    for at, adapter in poisson(4.0, 6, [f"lora-{n}" for n in range(16)]):
         pod.ask(at, adapter)
     return told(tmp_path_factory.mktemp("s1"), pod)
 
@@ -95,7 +95,7 @@ def test_replicas_alone_are_no_remedy_for_it(sixteen_on_eight: Diagnosis):
 
 def test_the_same_seen_only_in_a_request_log_is_told_by_replay_and_as_inferred(tmp_path: Path):
     pod = Pod(slots=8)
-    for at, adapter in poisson(4.0, 15, [f"lora-{n}" for n in range(16)]):
+    for at, adapter in poisson(4.0, 6, [f"lora-{n}" for n in range(16)]):
         pod.ask(at, adapter)
     found = told(tmp_path, pod, samples=sampled(page(names.SAMPLE_MAX_LORA, 8.0)), seen=False)
     thrash = kinds(found)["thrash"]
@@ -129,7 +129,7 @@ def test_a_pool_with_starving_adapters_is_not_healthy_on_the_mean(tmp_path: Path
 
 
 def test_where_it_swaps_all_the_time_both_are_said(tmp_path: Path):
-    found = told(tmp_path, starving(Pod(slots=3, load=0.002).start(END - HOUR), 15))
+    found = told(tmp_path, starving(Pod(slots=3, load=0.002).start(END - HOUR), 6))
     assert {"starvation", "thrash"} <= set(kinds(found))
 
 
