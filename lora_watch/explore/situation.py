@@ -273,8 +273,11 @@ def _warnings(
     can = capacity(requests.lazy(), samples, events, Window(begin, window.end))
     held: pl.DataFrame | None = None
     told = pl.DataFrame()
+    # a curve by itself ends where all adapters of the pod have a slot: those of pods with more slots would not be told
+    known = fleet.select("slots").collect()["slots"].drop_nulls().unique()
+    slots = sorted({count for slot in known for count in (slot - 1, slot, slot + 1) if count >= 0})
     for end in range(window.end - ROUNDS * MINUTE, window.end + 1, MINUTE):
-        curves = miss_ratio_curve(requests.lazy(), Window(end - SPAN, end), by=POD)
+        curves = miss_ratio_curve(requests.lazy(), Window(end - SPAN, end), by=POD, slots=slots)
         told = warning(
             requests.lazy(),
             end,

@@ -91,6 +91,20 @@ def test_the_facts_of_a_pool_are_its_own(tmp_path: Path):
     assert (states["p"], states["q"]) == (State.WATCH, State.HEALTHY)
 
 
+def test_a_pod_with_a_slot_for_each_adapter_is_predicted_to_miss_nothing(tmp_path: Path):
+    pods = [busy(Pod(slots=4).start(END - HOUR)), busy(Pod(slots=12, name="pod-1").start(END - HOUR))]
+    for pod in pods:
+        for number in range(600):  # the ten minutes before: by now nothing is asked for the first time
+            pod.requests.append({"at": END - (1200 - number) * SECOND, "adapter": f"lora-{number % 6}"})
+    store = stored(
+        tmp_path,
+        events=pl.concat([pod.event_rows() for pod in pods]),
+        requests=pl.concat([pod.request_rows() for pod in pods]),
+    )
+    (facts,) = situation(Memory(store, DAY), WINDOW).pools
+    assert facts.warned("predicted_miss_ratio") == pytest.approx(0.5, abs=0.01)  # one pod misses all, the other nothing
+
+
 def test_a_pool_younger_than_a_day_has_nothing_new(tmp_path: Path):
     pod = busy(Pod(slots=8).start(END - HOUR))
     told = look(stored(tmp_path, events=pod.event_rows(), requests=pod.request_rows()))
