@@ -69,7 +69,7 @@ def poisson(rate: float, minutes: float, adapters: Sequence[str], seed: int = 1)
         yield round(at), draw.choice(adapters)
 
 
-# S1: sglang#13349, 16 adapters on 8 slots at 4 requests a second; the median TTFT went from 40 ms to 6 s
+# SGLang: 16 adapters on 8 slots at 4 requests a second; the median TTFT went from 40 ms to 6 s
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_the_same_seen_only_in_a_request_log_is_told_by_replay_and_as_inferred(t
     assert found.pools[0].state is State.WATCH
 
 
-# S2: sglang#17913, 6 adapters on 3 slots: mean 12 s, median 7 s, P90 33 s
+# SGLang: 6 adapters on 3 slots: mean 12 s, median 7 s, P90 33 s
 
 
 def starving(pod: Pod, minutes: float) -> Pod:
@@ -133,7 +133,7 @@ def test_where_it_swaps_all_the_time_both_are_said(tmp_path: Path):
     assert {"starvation", "thrash"} <= set(kinds(found))
 
 
-# S3: vllm#54839, a name that is unloaded while its weights stay
+# vLLM: a name that is unloaded while its weights stay
 
 
 def test_an_unloaded_adapter_whose_weights_stay_is_a_disagreement_and_no_eviction(tmp_path: Path):
@@ -151,7 +151,7 @@ def test_an_unloaded_adapter_whose_weights_stay_is_a_disagreement_and_no_evictio
     assert "evict" not in text(found["phantom"])
 
 
-# S4: vllm#41482, one slot and one adapter that is loaded in place with each step
+# vLLM: one slot and one adapter that is loaded in place with each step
 
 
 def test_loads_in_place_are_a_loop_and_neither_a_thrash_nor_a_lack_of_slots(tmp_path: Path):
@@ -170,7 +170,7 @@ def test_loads_in_place_are_a_loop_and_neither_a_thrash_nor_a_lack_of_slots(tmp_
     assert "slots" not in levers(found)
 
 
-# S5: KServe and KAITO start engines with several adapters and without --max-loras
+# KServe and KAITO start engines with several adapters and without --max-loras
 
 
 @pytest.mark.parametrize("adapters", [2, 40])
@@ -190,7 +190,7 @@ def test_it_is_said_where_only_the_engines_own_page_tells_of_its_one_slot(tmp_pa
     assert found["slots-below-adapters"].provenance == "activity"
 
 
-# S6: llm-d-router#2605, vllm#45325: all slots hold idle adapters, and the page lists none
+# llm-d and vLLM: all slots hold idle adapters, and the page lists none
 
 
 def test_an_idle_pod_that_lists_no_adapter_is_unknown_and_never_zero(tmp_path: Path):
@@ -209,7 +209,7 @@ def test_adapters_in_flight_are_a_lower_bound_of_what_is_resident(tmp_path: Path
     assert found.pools[0].state is State.UNKNOWN
 
 
-# S8: aibrix#1886, three replicas of which one loads for 41 s where 5 s were expected
+# AIBrix: three replicas of which one loads for 41 s where 5 s were expected
 
 
 def test_a_load_of_41_seconds_is_a_slow_load_from_disk_and_no_eviction(tmp_path: Path):
@@ -230,7 +230,7 @@ def test_a_load_of_41_seconds_is_a_slow_load_from_disk_and_no_eviction(tmp_path:
     assert "thrash" not in kinds(found)
 
 
-# S11: vllm#31941, #31317: 8 adapters on 7 slots, the eighth in CPU memory
+# vLLM: 8 adapters on 7 slots, the eighth in CPU memory
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +254,7 @@ def test_a_miss_of_the_slots_is_not_told_as_one_of_the_host_tier(eight_on_seven:
     assert "cpu-cache" not in levers(eight_on_seven)
 
 
-# S14: lorax#430, #395: 10 s to the first token, each adapter in turn
+# LoRAX: 10 s to the first token, each adapter in turn
 
 
 @pytest.fixture(scope="module")
