@@ -410,7 +410,7 @@ def parse(text: str, *, where: str = "configuration", folder: Path = Path()) -> 
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ConfigError(f"{where}{place} is not YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, KeyError, AttributeError) as error:  # a value that its tag does not fit
         raise ConfigError(f"{where} is not YAML: {error}") from None
     if tree is None:
         tree = {}

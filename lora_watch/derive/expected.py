@@ -42,6 +42,11 @@ class Expected(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> "Expected":
+        for name, moment in (("start", self.start), ("end", self.end)):
+            try:
+                moment.astimezone(UTC)
+            except OverflowError:
+                raise ValueError(f"{name} is not within the years 1 to 9999 of UTC") from None
         if self.end <= self.start:
             raise ValueError(f"it ends at {self.end.isoformat()}, before it starts at {self.start.isoformat()}")
         return self
@@ -69,7 +74,7 @@ def parse(text: str, where: str = "expected experiments") -> tuple[Expected, ...
     """
     try:
         tree = yaml.load(text, _Loader)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, KeyError, AttributeError) as error:  # a value that its tag does not fit
         raise ConfigError(f"{where} is not YAML: {error}") from None
     if tree is None:
         return ()

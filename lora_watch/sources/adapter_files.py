@@ -49,10 +49,14 @@ def read_all(folder: Path) -> tuple[list[AdapterFile], list[str]]:
 def read(folder: Path) -> AdapterFile:
     """The adapter in a folder. OSError where a file can't be read, ValueError says what in it is wrong."""
     tree = _object((folder / CONFIG).read_text(encoding="utf-8"), CONFIG)
-    ranks = [tree.get("r"), *dict(tree.get("rank_pattern") or {}).values()]
+    pattern, modules = tree.get("rank_pattern") or {}, tree.get("target_modules") or []
+    if not isinstance(pattern, dict):
+        raise ValueError(f"{CONFIG}: rank_pattern maps modules to ranks, it is no {type(pattern).__name__}")
+    if not isinstance(modules, (str, list)):
+        raise ValueError(f"{CONFIG}: target_modules is a name or a list of names, not a {type(modules).__name__}")
+    ranks = [tree.get("r"), *pattern.values()]
     if not all(isinstance(rank, int) and not isinstance(rank, bool) and rank > 0 for rank in ranks):
-        raise ValueError(f"{CONFIG}: r is a rank, a whole number above 0, not {tree.get('r')!r}")
-    modules = tree.get("target_modules") or []
+        raise ValueError(f"{CONFIG}: a rank is a whole number above 0; r and those of rank_pattern are {ranks!r:.200}")
     sizes, dtypes = 0, set()
     files = sorted(folder.glob("*.safetensors"))
     for file in files:

@@ -10,6 +10,10 @@ import yaml
 from lora_watch.errors import ConfigError
 
 KIND = "EndpointPickerConfig"
+BROKEN_YAML = (yaml.YAMLError, RecursionError, ValueError, KeyError, AttributeError)
+"""What the parser raises; it lets through what Python makes of a value that is not what its tag says."""
+MAX_WEIGHT = 1e9
+"""No weight is as large; what is no number is not below it either."""
 DEFAULT_SCORERS: Mapping[str, float] = {
     "queue-scorer": 2.0,
     "kv-cache-utilization-scorer": 2.0,
@@ -37,7 +41,7 @@ def read(file: Path) -> RouterSetup:
         trees = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the router's configuration {file}: {error}") from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except BROKEN_YAML as error:
         raise ConfigError(f"the router's configuration {file} is not YAML: {error}") from None
     for tree in _configurations(trees):
         return RouterSetup(str(file), _profiles(tree, file))
@@ -54,7 +58,7 @@ def _configurations(trees: list[Any]) -> Iterator[dict[str, Any]]:
             for text in tree["data"].values():
                 try:
                     inner = yaml.safe_load(text) if isinstance(text, str) else None
-                except (yaml.YAMLError, RecursionError):
+                except BROKEN_YAML:
                     continue  # another file of the same map
                 if isinstance(inner, dict) and inner.get("kind") == KIND:
                     yield inner
@@ -71,12 +75,12 @@ def _profiles(tree: dict[str, Any], file: Path) -> dict[str, dict[str, float]]:
         scorers: dict[str, float] = {}
         for entry in _list(profile, "plugins", file):
             name = entry.get("pluginRef")
-            if name not in types:
+            if not isinstance(name, str) or name not in types:
                 raise ConfigError(f"{file}: pluginRef {name!r} names no entry of plugins; there are {', '.join(types) or 'none'}")
             weight = entry.get("weight", 1)
-            if isinstance(weight, bool) or not isinstance(weight, (int, float)):
-                raise ConfigError(f"{file}: the weight of {name!r} is no number: {weight!r}")
-            scorers[types[str(name)]] = float(weight)
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not abs(weight) < MAX_WEIGHT:
+                raise ConfigError(f"{file}: the weight of {name!r} is no number: {weight!r:.200}")
+            scorers[types[name]] = float(weight)
         profiles[str(profile.get("name") or f"profile {number + 1}")] = scorers
     if not profiles:
         profiles["default"] = dict.fromkeys(types.values(), 1.0) if types else dict(DEFAULT_SCORERS)

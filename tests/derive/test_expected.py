@@ -102,3 +102,14 @@ def test_any_name_and_note_come_back_as_they_went_in(adapters: list[str], note: 
         {"start": "2026-03-05T10:00:00.000001Z", "end": "2026-03-05T12:00Z", "adapters": adapters, "note": note}
     )
     assert parse(append(FILE, entry))[1] == entry
+
+
+@pytest.mark.parametrize("value", ['!!int "x"', '!!float "x"', '!!bool "x"', '!!timestamp "x"', "9" * 5000])
+def test_a_value_that_its_tag_does_not_fit_is_said(value: str):
+    with pytest.raises(ConfigError, match="not YAML"):
+        parse(f"- {{start: {value}}}")
+
+
+def test_a_moment_that_utc_has_no_year_for_is_said():
+    with pytest.raises(ConfigError, match="start is not within the years"):
+        parse('- {start: "0001-01-01T00:00:00+14:00", end: "2026-03-05T10:00Z", adapters: [a]}')

@@ -75,3 +75,21 @@ def test_a_tensor_without_offsets_is_refused(tmp_path):
     (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
     with pytest.raises(ValueError, match="no data_offsets"):
         read(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"rank_pattern": [1]}, "rank_pattern maps modules to ranks"),
+        ({"rank_pattern": 5}, "rank_pattern maps modules to ranks"),
+        ({"rank_pattern": {"q_proj": [2]}}, "a rank is a whole number"),
+        ({"target_modules": 5}, "target_modules is a name or a list"),
+        ({"target_modules": True}, "target_modules is a name or a list"),
+    ],
+)
+def test_a_configuration_of_other_types_is_a_problem_of_its_adapter_alone(tmp_path, config, said):
+    adapter(tmp_path / "good")
+    adapter(tmp_path / "wrong", **config)
+    adapters, problems = read_all(tmp_path)
+    assert [one.name for one in adapters] == ["good"]
+    assert [said in problem for problem in problems] == [True]

@@ -58,6 +58,14 @@ def test_without_plugins_the_pickers_own_defaults_run(tmp_path):
         ("kind: EndpointPickerConfig\nplugins: [{name: x}]", "has no type"),
         (TEXT.replace("pluginRef: ours", "pluginRef: theirs"), "'theirs' names no entry"),
         (TEXT.replace("weight: 4", "weight: much"), "no number: 'much'"),
+        (TEXT.replace("weight: 4", "weight: .nan"), "no number: nan"),
+        (TEXT.replace("weight: 4", f"weight: {'9' * 400}"), "no number: 999"),
+        (TEXT.replace("weight: 4", f"weight: {'9' * 5000}"), "not YAML"),
+        ("kind: EndpointPickerConfig\nsince: 2026-13-45", "not YAML"),
+        ('kind: EndpointPickerConfig\nsince: !!bool "a"', "not YAML"),
+        ('kind: EndpointPickerConfig\nsince: !!timestamp "a"', "not YAML"),
+        ('kind: ConfigMap\ndata: {x: "since: 2026-13-45"}', "holds no EndpointPickerConfig"),
+        (TEXT.replace("pluginRef: ours", "pluginRef: [ours]"), "names no entry"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path, text, said):
