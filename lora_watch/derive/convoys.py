@@ -44,8 +44,7 @@ def convoys(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | Non
     x ÷ τ) · P(Poisson(N) > j)``. Flagged bins side by side make one row; a bin that has m pods at once and is not flagged has
     a row of its own.
 
-    Edge cases. A pool with one loading pod has
-    no row. A pool whose pods load nearly all the time can't be told: even all of
+    Edge cases. A pool with one loading pod has no row. A pool whose pods load nearly all the time can't be told: even all of
     them together are expected, and the ratio can't reach 3; that is thrash, not a convoy. Times are put on one clock
     (:func:`~lora_watch.derive.clocks.clock_offsets`); what remains is ``tolerance_seconds``, well below a convoy's length. Loads
     of unknown length are moments and add nothing; reloads in place are another structure. A load counts where it happened,

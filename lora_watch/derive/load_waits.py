@@ -27,8 +27,8 @@ class Served:
     The requests of one engine, in the order in which they were queued, and what is known of that engine.
 
     ``rows`` has the columns of :func:`load_waits` up to ``provenance``, ``loads`` those of
-    :func:`~lora_watch.derive.stalls.stalls`.
-    ``watched``: the engine's worker told of its loads at all. ``slots`` is null where nobody said.
+    :func:`~lora_watch.derive.stalls.stalls`. ``watched``: the engine's worker told of its loads at all. ``slots`` is null where
+    nobody said.
     """
 
     rows: pl.DataFrame

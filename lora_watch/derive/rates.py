@@ -7,7 +7,7 @@ import polars as pl
 from lora_watch import names
 from lora_watch.derive.groups import group_columns, ranked_provenance, said_once
 from lora_watch.derive.locality import POOL
-from lora_watch.model import Window
+from lora_watch.model import SECOND, Window
 
 
 def rates(requests: pl.LazyFrame, window: Window, by: Sequence[str] = POOL) -> pl.LazyFrame:
@@ -54,7 +54,7 @@ def rates_from_attempts(samples: pl.LazyFrame, window: Window, by: Sequence[str]
         .agg(
             *(pl.col(key).first() for key in keys),
             increase=pl.when(step < 0).then(value).otherwise(step).sum(),
-            seconds=(pl.col("at").last() - pl.col("at").first()) / 1_000_000,
+            seconds=(pl.col("at").last() - pl.col("at").first()) / SECOND,
             provenance=ranked_provenance().max(),
         )
         .filter(pl.col("seconds") >= window.seconds / 3)

@@ -19,8 +19,6 @@ FEWEST_BLOCKS = 12
 _NOTHING = 1e-9
 """Weights are sums that come and go: what is left of them where nothing is."""
 _ENDS, _LEAVES, _ENTERS = 0, 1, 2
-FEWEST_PIECES = 5
-"""Blocks, over pods and time, below which there is no interval."""
 
 
 def residency_interval(

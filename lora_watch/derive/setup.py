@@ -19,8 +19,8 @@ def setup(events: pl.LazyFrame, requests: pl.LazyFrame, window: Window, by: Sequ
 
     Columns: those of ``by``, ``slots`` and ``cpu_capacity`` (null: not said), ``max_rank`` (``max_lora_rank``), ``known``
     (distinct names it was told to serve and not told to forget, or asked for in the window), ``asked`` (requests for an adapter
-    in the window), ``pinned`` (names pinned in a
-    slot), ``largest_rank`` and ``largest_bytes`` (of the adapter of the greatest rank that was loaded), ``provenance``.
+    in the window), ``pinned`` (names pinned in a slot), ``largest_rank`` and ``largest_bytes`` (of the adapter of the greatest
+    rank that was loaded), ``provenance``.
 
     ``known`` is a lower bound where names were registered before the events begin and nobody asked for them. ``cpu_capacity``
     equal to ``slots`` is vLLM's default. A pin ends with its adapter's evict. Null is unknown: an API server that never wrote

@@ -13,8 +13,6 @@ FEWEST = 20
 FLAGGED_SECONDS = 1.0
 FLAGGED_RATIO = 3.0
 """Half of three slots' adapters waited 3 to 5 times as long as the others where this was reported; a second is felt."""
-
-
 FLAGGED_DEFERRED = 1.0
 """Requests that wait for a slot in the mean of the window: somebody does, all the time."""
 
