@@ -23,7 +23,7 @@ from lora_watch import names
 from lora_watch.derive.che import characteristic_seconds, loads
 from lora_watch.derive.first_seen import first_seen, no_first_seen
 from lora_watch.derive.forecast import hourly
-from lora_watch.derive.locality import POD
+from lora_watch.derive.groups import POD
 from lora_watch.derive.miss_ratio_curve import miss_ratio_curve
 from lora_watch.derive.reuse_histogram import MEMORY, ReuseHistogram, ReuseHistograms
 from lora_watch.derive.warning import SPAN, alarms, warning

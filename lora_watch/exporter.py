@@ -17,9 +17,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from lora_watch import names
+from lora_watch.derive.groups import POD
 from lora_watch.model import Provenance
 
-POD = ("cluster", "pool", "role", "pod")
 OTHER = "other"
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lora_watch.derive.first_seen import first_seen
+from lora_watch.derive.groups import POOL
 from lora_watch.derive.hysteresis import Limits, State, step
-from lora_watch.derive.locality import POOL
 from lora_watch.diagnose.facts import PoolFacts
 from lora_watch.diagnose.finding import Severity
 from lora_watch.diagnose.new_adapters import new_adapters

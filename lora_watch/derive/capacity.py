@@ -3,8 +3,7 @@
 import polars as pl
 
 from lora_watch import names
-from lora_watch.derive.groups import ranked_provenance, said_once
-from lora_watch.derive.locality import POD, POOL
+from lora_watch.derive.groups import POD, POOL, ranked_provenance, said_once
 from lora_watch.derive.saturation import MOST_SHARE
 from lora_watch.model import MINUTE, Window
 

@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from lora_watch.derive.found import POOL, structures
-from lora_watch.derive.groups import worst_provenance
+from lora_watch.derive.found import structures
+from lora_watch.derive.groups import POOL, worst_provenance
 from lora_watch.derive.moves import moves as moves_of
 from lora_watch.model import SECOND, Window
 

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from lora_watch.derive.groups import ranked_provenance
-from lora_watch.derive.locality import POD, ErrorClass, Method
+from lora_watch.derive.groups import POD, ranked_provenance
+from lora_watch.derive.locality import ErrorClass, Method
 
 
 def distinct(rates: NDArray[np.float64], seconds: float) -> float:

@@ -5,8 +5,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lora_watch.derive.clocks import on_one_clock
-from lora_watch.derive.found import POD, POOL, names_of, structures
-from lora_watch.derive.groups import PROVENANCE, ranked_provenance
+from lora_watch.derive.found import names_of, structures
+from lora_watch.derive.groups import POD, POOL, PROVENANCE, ranked_provenance
 from lora_watch.derive.load_spans import load_spans
 from lora_watch.model import MINUTE, SECOND, Window
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from lora_watch.derive.locality import POOL
+from lora_watch.derive.groups import POOL
 from lora_watch.model import DAY, HOUR
 
 THRESHOLD = 25.0

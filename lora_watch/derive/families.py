@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from lora_watch.derive.found import NONE_NAMED, POOL, structures
-from lora_watch.derive.groups import worst_provenance
+from lora_watch.derive.found import NONE_NAMED, structures
+from lora_watch.derive.groups import POOL, worst_provenance
 from lora_watch.model import Window
 
 SEPARATORS = "-_.@:/+~# "

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from lora_watch.derive.expected import Expected, announced
-from lora_watch.derive.groups import ranked_provenance, said_once
-from lora_watch.derive.locality import POOL
+from lora_watch.derive.groups import POOL, ranked_provenance, said_once
 from lora_watch.model import DAY, HOUR, MINUTE
 
 SCHEMA: dict[str, pl.DataType] = {**dict.fromkeys((*POOL, "adapter"), pl.String()), "first_seen": pl.Int64()}

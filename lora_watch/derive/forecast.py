@@ -4,8 +4,7 @@ from enum import StrEnum
 
 import polars as pl
 
-from lora_watch.derive.groups import ranked_provenance, said_once
-from lora_watch.derive.locality import POOL
+from lora_watch.derive.groups import POOL, ranked_provenance, said_once
 from lora_watch.model import DAY, HOUR, Window
 
 HISTORY_SCHEMA: dict[str, pl.DataType] = {

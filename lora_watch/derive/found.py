@@ -4,10 +4,9 @@ from collections.abc import Iterable
 
 import polars as pl
 
-POOL = ("cluster", "pool", "role")
-"""Whom pods are compared within: prefill and decode pods have different work."""
-POD = (*POOL, "pod")
-HEAD = ("cluster", "pool", "role", "pods", "adapters", "start", "end", "flagged")
+from lora_watch.derive.groups import POOL
+
+HEAD = (*POOL, "pods", "adapters", "start", "end", "flagged")
 """
 The first columns of any structure; the last one is ``provenance``, between them are the numbers that prove it.
 

@@ -15,6 +15,10 @@ GROUPS = (*ENGINE, "adapter")
 """Every column a result may be grouped by."""
 BY_POD = ("cluster", "pod")
 """What results are grouped by unless told."""
+POOL = ("cluster", "pool", "role")
+"""Whom pods are compared within, and whose slots may be counted together: prefill and decode pods have different work."""
+POD = (*POOL, "pod")
+"""Whom a row is about where each pod has its own slots."""
 PROVENANCE = pl.Enum([str(provenance) for provenance in Provenance])
 """Provenance as an ordered type: the greatest is the worst."""
 

@@ -3,8 +3,8 @@
 import polars as pl
 
 from lora_watch import names
-from lora_watch.derive.found import NONE_NAMED, POD, structures
-from lora_watch.derive.groups import ENGINE, ranked_provenance
+from lora_watch.derive.found import NONE_NAMED, structures
+from lora_watch.derive.groups import ENGINE, POD, ranked_provenance
 from lora_watch.derive.step_function import held_samples
 from lora_watch.model import MINUTE, SECOND, Window
 

@@ -10,11 +10,6 @@ import polars as pl
 from lora_watch.derive.groups import group_columns, ranked_provenance, said_once
 from lora_watch.replay.trace import LONGEST, Trace
 
-POOL = ("cluster", "pool", "role")
-"""Whom a row is about where slots are pooled: prefill and decode apart."""
-POD = (*POOL, "pod")
-"""Whom a row is about where each pod has its own slots."""
-
 
 class Method(StrEnum):
     """How a curve was come by, best first."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from lora_watch.derive.groups import group_columns
-from lora_watch.derive.locality import POOL, ErrorClass, Method, streams
+from lora_watch.derive.groups import POOL, group_columns
+from lora_watch.derive.locality import ErrorClass, Method, streams
 from lora_watch.model import Window
 from lora_watch.replay.stack import stack_distances
 

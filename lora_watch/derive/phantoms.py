@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from lora_watch.derive.found import POD, POOL, names_of, structures
-from lora_watch.derive.groups import ranked_provenance
+from lora_watch.derive.found import names_of, structures
+from lora_watch.derive.groups import POD, POOL, ranked_provenance
 from lora_watch.model import HOUR, MINUTE, SECOND, Window
 
 FLAGGED_SECONDS = MINUTE // SECOND

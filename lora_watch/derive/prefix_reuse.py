@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from lora_watch.derive.found import POOL, names_of, structures
-from lora_watch.derive.groups import ranked_provenance, said_once
+from lora_watch.derive.found import names_of, structures
+from lora_watch.derive.groups import POOL, ranked_provenance, said_once
 from lora_watch.model import Window
 
 FEWEST = 50

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from lora_watch import names
-from lora_watch.derive.groups import group_columns, ranked_provenance, said_once
-from lora_watch.derive.locality import POOL
+from lora_watch.derive.groups import POOL, group_columns, ranked_provenance, said_once
 from lora_watch.model import SECOND, Window
 
 

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from lora_watch.derive.found import POD, structures
-from lora_watch.derive.groups import ENGINE, ranked_provenance
+from lora_watch.derive.found import structures
+from lora_watch.derive.groups import ENGINE, POD, ranked_provenance
 from lora_watch.derive.stays import counted
 from lora_watch.model import MINUTE, SECOND, Window
 

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from lora_watch.derive.groups import group_columns
-from lora_watch.derive.locality import POOL, ErrorClass, Method, streams
+from lora_watch.derive.groups import POOL, group_columns
+from lora_watch.derive.locality import ErrorClass, Method, streams
 from lora_watch.model import worst
 from lora_watch.replay.reuse import BUCKETS, count_reuse, miss_ratios
 

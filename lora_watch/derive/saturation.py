@@ -4,8 +4,7 @@ from enum import StrEnum
 
 import polars as pl
 
-from lora_watch.derive.groups import ranked_provenance, said_once
-from lora_watch.derive.locality import POD, POOL
+from lora_watch.derive.groups import POD, POOL, ranked_provenance, said_once
 from lora_watch.model import SECOND, Window
 
 MOST_SHARE = 0.95

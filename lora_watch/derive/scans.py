@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from lora_watch.derive.found import POOL, names_of, structures
-from lora_watch.derive.groups import said_once, worst_provenance
+from lora_watch.derive.found import names_of, structures
+from lora_watch.derive.groups import POOL, said_once, worst_provenance
 from lora_watch.model import MINUTE, SECOND, Window
 
 SPAN = 10 * MINUTE

@@ -5,15 +5,14 @@ from collections.abc import Sequence
 import polars as pl
 
 from lora_watch.derive.boots import by_worker
-from lora_watch.derive.groups import group_columns, said_once, worst_provenance
+from lora_watch.derive.groups import POD, group_columns, said_once, worst_provenance
 from lora_watch.model import Window
 
-BY_POD = ("cluster", "pool", "role", "pod")
 KINDS = ("start", "load", "register", "unregister", "pin", "unpin", "evict", "snapshot")
 """Kinds of events that say something about a pod's setting up."""
 
 
-def setup(events: pl.LazyFrame, requests: pl.LazyFrame, window: Window, by: Sequence[str] = BY_POD) -> pl.LazyFrame:
+def setup(events: pl.LazyFrame, requests: pl.LazyFrame, window: Window, by: Sequence[str] = POD) -> pl.LazyFrame:
     """
     One row per pod, of its newest worker.
 

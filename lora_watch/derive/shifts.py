@@ -5,8 +5,8 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
-from lora_watch.derive.found import NONE_NAMED, POOL, structures
-from lora_watch.derive.groups import ranked_provenance, said_once
+from lora_watch.derive.found import NONE_NAMED, structures
+from lora_watch.derive.groups import POOL, ranked_provenance, said_once
 from lora_watch.derive.locality import came
 from lora_watch.model import HOUR, Window
 

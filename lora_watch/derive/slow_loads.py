@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from lora_watch.derive.found import POOL, structures
-from lora_watch.derive.groups import ranked_provenance, said_once
+from lora_watch.derive.found import structures
+from lora_watch.derive.groups import POOL, ranked_provenance, said_once
 from lora_watch.derive.stays import counted
 from lora_watch.model import SECOND, Window
 

@@ -3,8 +3,8 @@
 import polars as pl
 
 from lora_watch.derive.clocks import on_one_clock
-from lora_watch.derive.found import POOL, names_of, structures
-from lora_watch.derive.groups import worst_provenance
+from lora_watch.derive.found import names_of, structures
+from lora_watch.derive.groups import POOL, worst_provenance
 from lora_watch.derive.load_spans import load_spans
 from lora_watch.model import SECOND, Window
 

@@ -3,8 +3,8 @@
 import polars as pl
 
 from lora_watch import names
-from lora_watch.derive.found import POOL, names_of, structures
-from lora_watch.derive.groups import ENGINE, PROVENANCE, ranked_provenance, said_once
+from lora_watch.derive.found import names_of, structures
+from lora_watch.derive.groups import ENGINE, POOL, PROVENANCE, ranked_provenance, said_once
 from lora_watch.derive.step_function import held_samples
 from lora_watch.model import SECOND, Window
 

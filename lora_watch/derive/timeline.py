@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from lora_watch.derive.groups import group_columns, ranked_provenance, said_once
+from lora_watch.derive.groups import POOL, group_columns, ranked_provenance, said_once
 from lora_watch.derive.hysteresis import Limits, State, step
-from lora_watch.derive.locality import POOL
 from lora_watch.derive.moves import moves as moves_of
 from lora_watch.derive.stalls import stalls as stalls_of
 from lora_watch.model import MINUTE, SECOND, Window

@@ -10,9 +10,8 @@ from lora_watch.derive.cusum import THRESHOLD, Evidence, Pool
 from lora_watch.derive.expected import Expected
 from lora_watch.derive.first_seen import USUAL, Newness, newmass
 from lora_watch.derive.forecast import HISTORY_SCHEMA, HORIZON, forecast
-from lora_watch.derive.groups import ranked_provenance
+from lora_watch.derive.groups import POD, POOL, ranked_provenance
 from lora_watch.derive.hysteresis import Limits, State, step
-from lora_watch.derive.locality import POD, POOL
 from lora_watch.derive.rates import rates
 from lora_watch.derive.saturation import in_flight, load_seconds, saturation
 from lora_watch.derive.working_set import working_set_from_rates

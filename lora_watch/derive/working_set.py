@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from lora_watch.derive.groups import group_columns, worst_provenance
-from lora_watch.derive.locality import POOL, ErrorClass, Method, came, streams
+from lora_watch.derive.groups import POOL, group_columns, worst_provenance
+from lora_watch.derive.locality import ErrorClass, Method, came, streams
 from lora_watch.model import SECOND, Window
 from lora_watch.replay.locality import working_set as mean_distinct
 from lora_watch.replay.trace import Trace

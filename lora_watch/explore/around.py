@@ -12,6 +12,7 @@ from lora_watch.derive.clocks import clock_offsets
 from lora_watch.derive.convoys import convoys
 from lora_watch.derive.families import families
 from lora_watch.derive.ghosts import ghosts
+from lora_watch.derive.groups import POD
 from lora_watch.derive.imbalance import imbalance
 from lora_watch.derive.kv_pressure import kv_pressure
 from lora_watch.derive.phantoms import phantoms
@@ -24,7 +25,7 @@ from lora_watch.derive.slow_loads import slow_loads, usual_load_seconds
 from lora_watch.derive.stampedes import stampedes
 from lora_watch.derive.starvation import starvation
 from lora_watch.derive.swaps import swaps
-from lora_watch.explore.queries import PASSING, POD, Frames, Past
+from lora_watch.explore.queries import PASSING, Frames, Past
 from lora_watch.model import HOUR, MINUTE, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES
 from lora_watch.store.tables import Store

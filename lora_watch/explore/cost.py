@@ -13,6 +13,7 @@ from rich.table import Table as Grid
 from lora_watch.config import CostSettings
 from lora_watch.derive.attribution import attribution
 from lora_watch.derive.cost import cost
+from lora_watch.derive.groups import POOL
 from lora_watch.derive.queue_replay import queue_replay
 from lora_watch.diagnose.words import named, percent, span
 from lora_watch.errors import LoraWatchError
@@ -22,7 +23,6 @@ from lora_watch.explore.status import window_of
 from lora_watch.model import HOUR, Window
 from lora_watch.store.tables import Store
 
-POOL = ("cluster", "pool", "role")
 ATTRIBUTED = HOUR
 """Latency is attributed over the end of the window, so much of it: the replay of every request of a week takes minutes."""
 

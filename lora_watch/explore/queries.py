@@ -10,7 +10,7 @@ import polars as pl
 from lora_watch import names
 from lora_watch.derive.boots import boots
 from lora_watch.derive.carry import carry
-from lora_watch.derive.groups import PROVENANCE
+from lora_watch.derive.groups import POD, PROVENANCE
 from lora_watch.derive.horizon import REACH, unseen
 from lora_watch.derive.inference_share import GPU_METRICS, inference_share
 from lora_watch.derive.little import little
@@ -27,8 +27,6 @@ from lora_watch.schema import ADAPTER_EVENTS, MEASURED, REQUESTS, SAMPLES
 from lora_watch.sources.base import AGENTS_EVENTS
 from lora_watch.store.tables import Store
 
-POD = ("cluster", "pool", "role", "pod")
-"""Whom a row of ``Overview.pods`` is about."""
 ADAPTER = (*POD, "adapter")
 LONGEST_REQUEST = HOUR
 """A request scheduled in a window is looked for until this long after it: its row is written when it finishes."""

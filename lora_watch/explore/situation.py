@@ -11,8 +11,8 @@ from lora_watch.derive.capacity import capacity
 from lora_watch.derive.expected import Expected, announced
 from lora_watch.derive.first_seen import Newness, first_seen, no_first_seen
 from lora_watch.derive.forecast import hourly
+from lora_watch.derive.groups import POD, POOL
 from lora_watch.derive.hysteresis import State
-from lora_watch.derive.locality import POD, POOL
 from lora_watch.derive.miss_ratio_curve import miss_ratio_curve
 from lora_watch.derive.setup import KINDS, setup
 from lora_watch.derive.timeline import timeline

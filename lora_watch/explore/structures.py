@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from lora_watch.derive.locality import POOL
+from lora_watch.derive.groups import POOL
 from lora_watch.diagnose.batch_scan import batch_scan
 from lora_watch.diagnose.cascade import cascade
 from lora_watch.diagnose.convoy import convoy

@@ -5,7 +5,7 @@ from derive.asked import QUICK, asked, named, traffic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lora_watch.derive.locality import POD, POOL
+from lora_watch.derive.groups import POD, POOL
 from lora_watch.derive.miss_ratio_curve import miss_ratio_curve
 from lora_watch.model import SECOND, Window
 from lora_watch.replay.cluster import replay

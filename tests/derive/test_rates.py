@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lora_watch.derive.che import che
-from lora_watch.derive.locality import POD, POOL
+from lora_watch.derive.groups import POD, POOL
 from lora_watch.derive.rates import rates, rates_from_attempts
 from lora_watch.model import SECOND, Window
 from lora_watch.names import EPP_ATTEMPTS

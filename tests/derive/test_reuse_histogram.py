@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lora_watch.derive.locality import POD, ErrorClass
+from lora_watch.derive.groups import POD
+from lora_watch.derive.locality import ErrorClass
 from lora_watch.derive.reuse_histogram import ReuseHistogram, ReuseHistograms
 from lora_watch.model import MINUTE
 from lora_watch.replay.reuse import BUCKETS, edges

@@ -11,7 +11,8 @@ from polars.testing import assert_frame_equal
 from lora_watch.derive.cusum import Evidence
 from lora_watch.derive.expected import parse
 from lora_watch.derive.first_seen import first_seen, no_first_seen
-from lora_watch.derive.locality import POD, ErrorClass, Method
+from lora_watch.derive.groups import POD
+from lora_watch.derive.locality import ErrorClass, Method
 from lora_watch.derive.miss_ratio_curve import miss_ratio_curve
 from lora_watch.derive.reuse_histogram import ReuseHistograms
 from lora_watch.derive.warning import LIMITS, alarms, warning

@@ -4,7 +4,7 @@ from derive.asked import QUICK, asked, named, traffic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lora_watch.derive.locality import POD, POOL
+from lora_watch.derive.groups import POD, POOL
 from lora_watch.derive.rates import rates
 from lora_watch.derive.working_set import working_set, working_set_from_rates
 from lora_watch.model import SECOND, Window
