@@ -43,6 +43,8 @@ _CONFIGURATION = {
 }
 _EARLIEST_COMMIT = 1_793_000_000_000
 """A commit is never dated before this (ms, autumn 2026): a clock set back to 1970 would have its positions expire at once."""
+DAMAGED = "a file of it is gone or damaged: a running `lora-watch serve` strikes it from the table, so that the rest can be read"
+UNREADABLE = "its log is damaged: put the folder back from a copy, or move it away and a new one is begun"
 _DELTA_TYPES: dict[pl.datatypes.DataTypeClass, PrimitiveType] = {
     pl.Int64: PrimitiveType("long"),
     pl.Int32: PrimitiveType("integer"),
@@ -215,7 +217,7 @@ class Store:
         """
         path = self.root / table.name
         try:
-            with translated(f"opening table {table.name} in {path}"):
+            with translated(f"opening table {table.name} in {path}", advice=UNREADABLE):
                 handle = DeltaTable(path)
         except FileNotFoundError:
             return table.empty().lazy()
@@ -269,7 +271,7 @@ class Store:
         return int(self._read(table, self.scan(table, window).select(pl.len())).item())
 
     def _read(self, table: Table, frame: pl.LazyFrame) -> pl.DataFrame:
-        with translated(f"reading table {table.name} in {self.root / table.name}"):
+        with translated(f"reading table {table.name} in {self.root / table.name}", advice=DAMAGED):
             return frame.collect(engine="streaming")
 
 
@@ -281,8 +283,17 @@ def _pods_by_cluster(pods: pl.DataFrame) -> dict[str, set[str]]:
 
 
 def scan(handle: DeltaTable, table: Table, window: Window | None) -> pl.LazyFrame:
-    """Rows of one version of a table; dates outside the window are never opened."""
-    frame = pl.scan_delta(handle).select(list(table.schema))
+    """
+    Rows of one version of a table; dates outside the window are never opened.
+
+    Columns that an older version did not write are null. SchemaMismatch where those of the key are missing, or one has another
+    type.
+    """
+    missing = _missing(handle, table)
+    frame = pl.scan_delta(handle)
+    if missing:
+        frame = frame.with_columns(pl.lit(None, dtype=table.schema[name]).alias(name) for name in missing)
+    frame = frame.select(list(table.schema))
     if window is None:
         return frame
     first = pl.from_epoch(pl.lit(window.start), time_unit="us").dt.date()
@@ -290,6 +301,20 @@ def scan(handle: DeltaTable, table: Table, window: Window | None) -> pl.LazyFram
     return frame.filter(
         (pl.col("date") >= first) & (pl.col("date") <= last) & (pl.col("at") >= window.start) & (pl.col("at") < window.end)
     )
+
+
+def _missing(handle: DeltaTable, table: Table) -> list[str]:
+    """Columns that a stored table lacks."""
+    stored = {field.name: field.type for field in handle.schema().fields}
+    missing = [name for name in table.schema if name not in stored]
+    wrong = [name for name in ("at", "date", *table.key) if name in missing]
+    wrong += [name for name, dtype in table.schema.items() if name in stored and stored[name] != _DELTA_TYPES[dtype.base_type()]]
+    if wrong:
+        raise SchemaMismatch(
+            f"table {table.name} in {handle.table_uri} is none of ours: {', '.join(map(repr, wrong))} is missing or has another "
+            "type; name another folder, or bring its rows in with `lora-watch import table`"
+        )
+    return missing
 
 
 def _open_or_create(path: Path, table: Table) -> DeltaTable:
@@ -325,8 +350,9 @@ def _has_version(path: Path, version: int) -> bool:
 class translated:
     """Turns what the Delta library raises into our errors, naming what was being done."""
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, doing: str, *, advice: str = "") -> None:
         self._doing = doing
+        self._advice = f"; {advice}" if advice else ""
 
     def __enter__(self) -> None:
         return None
@@ -345,7 +371,7 @@ class translated:
             ) from error
         # a file that is shorter than its footer says makes the reader panic: then the file is bad, not we
         if isinstance(error, (DeltaError, OSError, pl.exceptions.ComputeError, pl.exceptions.PanicException)):
-            raise StoreError(f"{self._doing}: {text}") from error
+            raise StoreError(f"{self._doing}: {text}{self._advice}") from error
 
 
 def _is_full(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from builders import events, rows
+from deltalake import write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -249,3 +250,31 @@ def test_a_ledger_whose_folder_was_deleted_says_so_and_a_new_one_begins_anew(tmp
     assert dict(again.refresh()) == {}
     with pytest.raises(StoreError, match="deleted or replaced"):
         old.refresh()
+
+
+def test_a_column_that_an_older_version_did_not_write_reads_as_null(tmp_path: Path):
+    write_deltalake(str(tmp_path / "adapter_events"), uses(1, 2).drop("clock", "lookup"), partition_by=["date"])
+    store = Store(tmp_path)
+    assert store.rows(ADAPTER_EVENTS, columns=["clock"])["clock"].to_list() == [None, None]
+    assert store.rows(ADAPTER_EVENTS, Window(0, 10), pl.col("clock").is_null())["adapter"].to_list() == ["a1", "a2"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        uses(1).with_columns(pl.col("at").cast(pl.String)),
+        uses(1).with_columns(pl.col("seconds").cast(pl.String)),
+        uses(1).drop("seq"),
+    ],
+)
+def test_a_table_of_others_is_told_from_ours_by_its_columns(tmp_path: Path, frame: pl.DataFrame):
+    write_deltalake(str(tmp_path / "adapter_events"), frame, partition_by=["date"])
+    with pytest.raises(SchemaMismatch, match="none of ours"):
+        Store(tmp_path).newest(ADAPTER_EVENTS)
+
+
+def test_a_damaged_log_is_told_with_what_to_do(tmp_path: Path):
+    write_deltalake(str(tmp_path / "adapter_events"), uses(1), partition_by=["date"])
+    next((tmp_path / "adapter_events" / "_delta_log").glob("*.json")).write_text('{"x')
+    with pytest.raises(StoreError, match="put the folder back from a copy"):
+        Store(tmp_path).newest(ADAPTER_EVENTS)
