@@ -36,10 +36,15 @@ check: lint test-fast ## everything that must hold before a commit
 render: setup ## write the files that are generated from the code
 	$(BIN)/python -m lora_watch.render
 
-bench: setup ## measure what benchmarks/README.md claims (installs the real vLLM; half an hour)
+bench: setup ## measure what benchmarks/README.md claims (installs the real vLLM; an hour)
 	$(BIN)/python benchmarks/agent_cost.py hooks
 	$(BIN)/python benchmarks/replay_speed.py
 	$(BIN)/python benchmarks/derive_scale.py
+	$(BIN)/python benchmarks/simulate_speed.py
+	$(BIN)/python benchmarks/locality_accuracy.py
+	$(BIN)/python benchmarks/attribution_study.py --runs 10 --hours 3
+	$(BIN)/python benchmarks/residency_coverage.py --windows 200 --days 2
+	$(BIN)/python benchmarks/demo_memory.py --seconds 180
 	bash tests/vllm/install.sh $(VENV_VLLM)
 	test -d $(VENV_VLLM)/tiny || $(VENV_VLLM)/bin/python tests/vllm/make_model.py $(VENV_VLLM)/tiny 12
 	rm -rf $(VENV_VLLM)/wheel $(VENV_VLLM)/site
