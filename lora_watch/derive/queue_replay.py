@@ -110,7 +110,8 @@ def _replayed(one: Served, places: NDArray[np.int64], own_queued: Times, work: T
     codes = names.rank("dense").fill_null(0).cast(pl.Int32).to_numpy().astype(np.int32) - 1  # null: the base model
     assert BASE == -1
     adapters = int(codes.max(initial=-1)) + 1
-    slots = max(one.slots or 0, _most_at_once(codes, scheduled, finished), 1)
+    enough = adapters + 1  # with more slots nothing changes, but what the replay takes
+    slots = max(min(one.slots or 0, enough), _most_at_once(codes, scheduled, finished), 1)
     seats = max(_most_at_once(np.arange(len(places), dtype=np.int32), scheduled, finished), 1)
     fleet = Fleet(slots=slots, seats=seats)
 

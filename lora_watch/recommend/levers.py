@@ -177,7 +177,9 @@ def _past(requests: pl.LazyFrame, window: Window, slots: Mapping[str, int]) -> _
     inside = at >= start
     block = np.maximum(at - start, 0) // length
     provenance = rows.select(worst_provenance()).item()
-    return _Past(trace, tuple(names), pods, tuple(slots[pod] for pod in pods), inside, block, start, length, provenance)
+    enough = len(names) + 1  # with more slots nothing changes, but what the replay takes
+    places = tuple(min(slots[pod], enough) for pod in pods)
+    return _Past(trace, tuple(names), pods, places, inside, block, start, length, provenance)
 
 
 def _loads(past: _Past, fleet: Fleet, router: Router | None = None, pods: int = 0) -> NDArray[np.int64]:

@@ -68,6 +68,11 @@ def test_without_lengths_of_loads_there_is_no_world_without_them():
     assert (row["e2e_seconds"], row["e2e_without_seconds"], row["replay_error_seconds"]) == (10.0, None, None)
 
 
+def test_slots_without_number_take_no_room():
+    start = {"at": 0, "kind": "start", "slots": 10**15}
+    assert told("a:10/10/13/20", start, load("b", 12, 2))[0]["ttft_without_seconds"] == 1.0
+
+
 def test_no_requests_give_no_rows_and_all_columns():
     nothing = queue_replay(requests("").lazy(), rows(ADAPTER_EVENTS, [load("b", 15, 1)]).lazy())
     full = queue_replay(requests("a:1/2/3/4").lazy(), rows(ADAPTER_EVENTS, [load("b", 15, 1)]).lazy())

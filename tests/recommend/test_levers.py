@@ -55,6 +55,11 @@ def test_no_lever_where_nothing_swaps():
     assert (found.levers, found.replayed_miss_ratio) == ((), 0.0)
 
 
+def test_slots_without_number_take_no_room():
+    found = levers(asked(RING), WINDOW, {"pod-0": 10**15})
+    assert (found.levers, found.replayed_miss_ratio) == ((), 0.0)
+
+
 def test_requests_before_the_window_only_fill_the_slots():
     found = levers(asked(RING, begin=-600 * SECOND), Window(0, 600 * SECOND), {"pod-0": 3})
     assert (found.requests, found.replayed_miss_ratio) == (600, 0.0)
