@@ -11,8 +11,14 @@ from lora_watch.model import Window
 
 
 def starvation(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
-    """One finding for each pool with starving adapters, from :func:`lora_watch.derive.starvation.starvation`, worst first."""
-    for group in together(flagged(found), []):
+    """
+    One finding for each pool with starving adapters, from :func:`lora_watch.derive.starvation.starvation`, worst first.
+
+    Only amid requests that are served: where none of a pool finished, what tells of them is late or gone, and nobody starves.
+    """
+    served = found.filter(pl.col("requests") > 0).select("cluster", "pool", "role").unique()
+    amid = found.join(served, on=["cluster", "pool", "role"], how="semi", nulls_equal=True)
+    for group in together(flagged(amid), []):
         group.sort(key=lambda row: -(row["wait_p95_seconds"] or 0.0))
         who = names(group, "adapters")
         waits = [row["wait_p95_seconds"] for row in group if row["wait_p95_seconds"] is not None]

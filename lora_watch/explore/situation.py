@@ -31,7 +31,7 @@ from lora_watch.diagnose.thrash import thrash
 from lora_watch.errors import ConfigError
 from lora_watch.explore.around import ASKED, RESIDENT, WARM_UP, Around
 from lora_watch.explore.expect import announced_in
-from lora_watch.explore.queries import Overview, overview_by_shards
+from lora_watch.explore.queries import REREAD, Overview, overview_by_shards
 from lora_watch.explore.structures import structures
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Provenance, Window
 from lora_watch.recommend.levers import Levers, levers
@@ -103,7 +103,7 @@ class Memory:
     """
     What is carried from one diagnosis of a store to the next: when adapters were first seen, and how busy each hour was.
 
-    A new one reads it from the store; a kept one reads only what came since. Not for several threads at once.
+    A new one reads it from the store; a kept one reads what came since, and all anew every ``REREAD``. One thread at a time.
     """
 
     def __init__(self, store: Store, lookback: int) -> None:
@@ -111,6 +111,7 @@ class Memory:
         self.lookback = lookback
         self._seen = no_first_seen()
         self._seen_to: int | None = None
+        self._seen_anew = 0
         self._hours = pl.DataFrame()
         self._hours_to: int | None = None
         self._levers: dict[tuple[object, ...], tuple[Window, Levers]] = {}
@@ -124,7 +125,9 @@ class Memory:
 
     def first_seen(self, end: int) -> pl.DataFrame:
         """When each adapter of each pool was first asked for, as far as ``lookback`` and a day before it go."""
-        begin = end - self.lookback - DAY if self._seen_to is None else min(self._seen_to - LATE, end - 1)
+        if self._seen_to is None or end >= self._seen_anew + REREAD:  # older requests may have been imported since
+            self._seen, self._seen_to, self._seen_anew = no_first_seen(), end - self.lookback - DAY + LATE, end
+        begin = min(self._seen_to - LATE, end - 1)
         new = self.store.scan(REQUESTS, Window(begin, end)).select(*POOL, "adapter", "at")
         self._seen = first_seen(
             self._seen, new.group_by(*POOL, "adapter").agg(pl.col("at").min()).collect(engine="streaming").lazy()

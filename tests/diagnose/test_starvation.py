@@ -36,9 +36,14 @@ def test_the_mean_over_all_is_warned_of():
 
 def test_an_adapter_that_is_never_scheduled_has_no_wait_and_is_told_all_the_same():
     silent = {"adapters": ["e"], "requests": 0, "gave_up": 0, "expected_requests": 40.0, "deferred_mean": 2.0}
-    (one,) = told(silent)
+    (one,) = told(silent, {**ROW, "flagged": False})
     assert "are not scheduled at all" in one.summary
     assert "None" not in text(one)
+
+
+def test_nobody_starves_where_no_request_at_all_is_told_of():
+    silent = {"requests": 0, "gave_up": 0, "expected_requests": 40.0, "deferred_mean": 2.0, "wait_p95_seconds": None}
+    assert told(*({**ROW, **silent, "adapters": [name]} for name in "efgh")) == []
 
 
 def test_each_of_many_has_a_number_up_to_five():
