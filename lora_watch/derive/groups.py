@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from lora_watch.model import Provenance
+from lora_watch.model import SECOND, Provenance
 
 ENGINE = ("cluster", "pool", "role", "pod", "engine")
 """Who an engine is. ``pool`` and ``role`` are labels of it; data-parallel engines share a pod."""
@@ -63,4 +63,4 @@ def worst_provenance(column: str = "provenance") -> pl.Expr:
 def overlap_seconds(start: pl.Expr, end: pl.Expr, window_start: int, window_end: int) -> pl.Expr:
     """Seconds of ``[start, end)`` inside ``[window_start, window_end)``, never below 0; an ``end`` of null is still open."""
     inside = pl.min_horizontal(end.fill_null(window_end), window_end) - pl.max_horizontal(start, window_start)
-    return inside.clip(lower_bound=0) / 1_000_000
+    return inside.clip(lower_bound=0) / SECOND

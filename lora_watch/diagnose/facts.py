@@ -8,7 +8,7 @@ import polars as pl
 
 from lora_watch.derive.hysteresis import Limits, State
 from lora_watch.derive.timeline import high_spans
-from lora_watch.model import HOUR, MINUTE, Provenance, Window, worst
+from lora_watch.model import HOUR, MINUTE, SECOND, Provenance, Window, worst
 from lora_watch.recommend.levers import NOTHING, Levers
 
 RECENT = 10 * MINUTE
@@ -97,14 +97,14 @@ class PoolFacts:
         return int(known.min()) if len(known) else None  # type: ignore[arg-type]  # a column of integers
 
     @property
-    def active(self) -> int:
+    def active_adapters(self) -> int:
         """Adapters that were asked for in the window."""
         return self.adapters.height
 
     def newcomers(self, since: int) -> tuple[tuple[str, ...], float]:
         """
         Adapters first seen at ``since`` (µs UTC) or later, those with most requests first, and their share of the requests of the
-        last ten minutes. None while the pool is being learned.
+        last ten minutes; nobody while the pool is being learned.
         """
         if self.learning:
             return (), 0.0
@@ -143,13 +143,13 @@ class PoolFacts:
         stall = self.recent("stall_seconds")
         if stall is None or self.pods.is_empty() or (stall == 0 and self.recent("loads")):
             return None
-        return stall / self.pods.height / (RECENT / 1e6)
+        return stall / self.pods.height / (RECENT / SECOND)
 
     @property
     def swaps_per_second(self) -> float | None:
         """Swaps per second and pod in the last ten minutes."""
         swaps = self.recent("swaps")
-        return None if swaps is None or self.pods.is_empty() else swaps / self.pods.height / (RECENT / 1e6)
+        return None if swaps is None or self.pods.is_empty() else swaps / self.pods.height / (RECENT / SECOND)
 
     def before(self, moment: int, part: str, whole: str) -> float | None:
         """``part`` ÷ ``whole`` over the minutes that ended by a moment; None below ten of ``whole`` or ten minutes, or untold."""

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from lora_watch.diagnose.finding import Evidence
-from lora_watch.model import MINUTE, Window, worst
+from lora_watch.model import MINUTE, Provenance, Window, worst
 
 QUIET = 10 * MINUTE
 """A structure whose last row ended so long before the window's end is over."""
@@ -46,7 +46,7 @@ def names(rows: Sequence[Row], column: str) -> tuple[str, ...]:
 
 def known(rows: Sequence[Row]) -> str:
     """The worst provenance of the rows."""
-    return worst({row["provenance"] for row in rows if row["provenance"]}) or "inferred"
+    return worst({row["provenance"] for row in rows if row["provenance"]}) or str(Provenance.INFERRED)
 
 
 def said(rows: Sequence[Row], name: str, value: float | None, text: str, unit: str = "") -> Evidence:

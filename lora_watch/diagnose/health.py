@@ -35,7 +35,7 @@ def pool_state(facts: PoolFacts, findings: Iterable[Finding]) -> PoolState:
         facts.role,
         facts.pods.height,
         facts.slots,
-        facts.active,
+        facts.active_adapters,
         state,
         _sentence(facts, state, gravest),
         tuple(_margins(facts)),
@@ -51,7 +51,7 @@ def _sentence(facts: PoolFacts, state: State, gravest: Finding | None) -> str:
         cost = "" if stalled is None else f"; loads cost {percent(stalled)} of pod time"
         blind = facts.pods["loads"].null_count()
         unseen = f"; of {count(blind, 'pod')} no load is told" if blind else ""
-        use = f"{count(facts.active, 'adapter')} in use" if facts.timeline["requests"].sum() else "no request is told"
+        use = f"{count(facts.active_adapters, 'adapter')} in use" if facts.timeline["requests"].sum() else "no request is told"
         return f"{where}, {use}{cost}{unseen}"
     return f"{where}: {gravest.summary}"
 

@@ -7,7 +7,7 @@ import polars as pl
 from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, known, said, together
 from lora_watch.diagnose.words import named, percent, span
-from lora_watch.model import Window
+from lora_watch.model import Provenance, Window
 
 _TIERS = {1: (0.85, "soft_seconds"), 2: (0.90, "hard_seconds"), 3: (0.95, "critical_seconds")}
 
@@ -36,6 +36,6 @@ def kv_pressure(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
                 *([Remedy("configuration", "lower --max-loras or --max-lora-rank: their memory is KV cache then", of="waits")]),
             ),
             avoid=("Adding slots now: each takes memory from the KV cache.",),
-            unknown=() if known(group) == "observed" else ("The cache's use is sampled, not seen all the time.",),
+            unknown=() if known(group) == Provenance.OBSERVED else ("The cache's use is sampled, not seen all the time.",),
             **head(group, window),
         )

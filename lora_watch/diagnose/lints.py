@@ -12,6 +12,8 @@ from typing import Any
 import polars as pl
 
 from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Remedy, Severity
+from lora_watch.diagnose.words import count
+from lora_watch.model import Provenance
 from lora_watch.sources.adapter_files import AdapterFile
 from lora_watch.sources.router_setup import RouterSetup
 
@@ -95,7 +97,7 @@ def _slots_below_adapters(row: Mapping[str, Any]) -> Lint | None:
     return Lint(
         "slots-below-adapters",
         Severity.WARN if slots == 1 else Severity.INFORMATION,
-        f"{known} adapters are served from {slots} {_plural(slots, 'slot')}",
+        f"{known} adapters are served from {count(slots, 'slot')}",
         f"max_loras is {slots}: whenever more than {slots} adapters are wanted at the same time, some must be swapped. vLLM's "
         "default is 1, whatever the number of adapters.",
         (_said(row, "known", f"{known} adapters are known"), _said(row, "slots", f"max_loras = {slots}")),
@@ -234,7 +236,7 @@ def _routers(routers: Iterable[RouterSetup], short: pl.DataFrame, at: int) -> It
                     "scorers",
                     float(len(router.profiles[name])),
                     "",
-                    "desired",
+                    str(Provenance.DESIRED),
                 )
                 for name in blind
             ),
@@ -256,13 +258,9 @@ def _pods(pods: list[str]) -> str:
     return pods[0] if len(pods) == 1 else f"{len(pods)} pods"
 
 
-def _plural(count: int, word: str) -> str:
-    return word if count == 1 else f"{word}s"
-
-
-def _bytes(count: float) -> str:
+def _bytes(size: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

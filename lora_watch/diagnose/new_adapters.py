@@ -47,7 +47,7 @@ def new_adapters(facts: PoolFacts) -> Iterator[Finding]:
 
 
 def _finding(facts: PoolFacts, names: tuple[str, ...], since: int, share: float, span: int, *, announced: bool) -> Finding:
-    slots, active = facts.slots, facts.active
+    slots, active = facts.slots, facts.active_adapters
     name = pattern(names)
     who = f"{count(len(names), 'new adapter')} ({f'`{name}`' if name else listed(names)})"
     before, now = facts.before(since, "loads", "requests"), facts.loads_per_request

@@ -29,8 +29,8 @@ def one_slot_short(facts: PoolFacts) -> Iterator[Finding]:
         pool=facts.pool,
         role=facts.role,
         since=facts.onset or facts.window.end,
-        summary=f"One slot short: {count(facts.active, 'adapter')} on {count(each, 'slot')} per pod; one more slot removes "
-        f"{'every swap' if more == 0 else percent(1 - more / now) + ' of the swaps'}",
+        summary=f"One slot short: {count(facts.active_adapters, 'adapter')} on {count(each, 'slot')} per pod; one more slot "
+        f"removes {'every swap' if more == 0 else percent(1 - more / now) + ' of the swaps'}",
         cause="LRU evicts just the adapter that is wanted next as long as one slot is missing.",
         confidence=Confidence.HIGH,
         weight=now,

@@ -83,7 +83,7 @@ def _by_replay(facts: PoolFacts, slots: int, each: int) -> Iterator[Finding]:
         pool=facts.pool,
         role=facts.role,
         since=since,
-        summary=f"Thrash, by replay of the requests: {facts.active} adapters are in use on {count(slots, 'slot')} "
+        summary=f"Thrash, by replay of the requests: {facts.active_adapters} adapters are in use on {count(slots, 'slot')} "
         f"({each} per pod); {percent(predicted)} of requests would miss",
         cause=f"Working set above the slots of each pod: within a stay more are wanted than {count(each, 'slot')} can hold.",
         confidence=Confidence.MEDIUM,
@@ -101,7 +101,7 @@ def _severity(stalled: float | None) -> Severity:
 
 
 def _cause(facts: PoolFacts, new: tuple[str, ...], share: float, before: float | None, now: float) -> tuple[str, str, Confidence]:
-    slots, each, active = facts.slots or 0, facts.slots_per_pod or 0, facts.active
+    slots, each, active = facts.slots or 0, facts.slots_per_pod or 0, facts.active_adapters
     rise = f"misses {percent(before)} → {percent(now)}" if before is not None else f"{percent(now)} of requests miss"
     slot = facts.effect("slots", 1)
     pins = max((effect for top in TOP_PINS if (effect := facts.effect("pins", top)) is not None), default=None)
@@ -142,9 +142,9 @@ def _evidence(facts: PoolFacts, before: float | None, now: float, stalled: float
     yield Evidence(f"{percent(now)} of requests needed a load in the last 10 min{was}", "loads_per_request", now, "ratio", known)
     slots = facts.slots or 0
     yield Evidence(
-        f"{facts.active} adapters were asked for in the window; the pool has {count(slots, 'slot')}",
+        f"{facts.active_adapters} adapters were asked for in the window; the pool has {count(slots, 'slot')}",
         "active_per_slot_ratio",
-        facts.active / slots if slots else None,
+        facts.active_adapters / slots if slots else None,
         "ratio",
         known,
     )

@@ -4,7 +4,6 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console, Group
@@ -15,8 +14,8 @@ from rich.text import Text
 
 from lora_watch.diagnose.diagnosis import Diagnosis, Gap, Margin, PoolState, State
 from lora_watch.diagnose.finding import Finding, Possible, Remedy, Severity, as_dict
+from lora_watch.diagnose.incidents import utc
 from lora_watch.diagnose.words import listed, named, percent, span
-from lora_watch.model import SECOND
 
 STYLES = {Severity.HARM: "bold red", Severity.WARN: "yellow", Severity.INFORMATION: "cyan"}
 STATE_STYLES = {State.HEALTHY: "green", State.WATCH: "yellow", State.HARM: "bold red", State.UNKNOWN: "magenta"}
@@ -27,7 +26,7 @@ _SPECIAL = frozenset("\\`*_{}[]<>()#+-.!|~&")
 def show(told: Diagnosis, console: Console | None = None) -> None:
     """Print the state of each pool, a card for each finding, and what can't be known."""
     console = console or Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False)
-    console.print(f"{moment(told.window.start)} … {moment(told.window.end)} ({span(told.window.seconds)})", highlight=False)
+    console.print(f"{utc(told.window.start)} … {utc(told.window.end)} ({span(told.window.seconds)})", highlight=False)
     for pool in told.pools:
         console.print(_pool(pool))
     for finding in told.findings:
@@ -45,11 +44,11 @@ def as_json(told: Diagnosis) -> str:
     return json.dumps(
         _finite(
             {
-                "window": {"start": moment(told.window.start), "end": moment(told.window.end), "seconds": told.window.seconds},
+                "window": {"start": utc(told.window.start), "end": utc(told.window.end), "seconds": told.window.seconds},
                 "worst": told.worst,
                 "pools": [_as_dict(pool) for pool in told.pools],
                 "findings": [
-                    {**as_dict(one), "since": moment(one.since), "until": _moment_or_none(one.until)} for one in told.findings
+                    {**as_dict(one), "since": utc(one.since), "until": _utc_or_none(one.until)} for one in told.findings
                 ],
                 "gaps": [_as_dict(gap) for gap in told.gaps],
             }
@@ -61,11 +60,6 @@ def as_json(told: Diagnosis) -> str:
 def as_markdown(told: Diagnosis) -> str:
     """The same as Markdown; names can neither format nor link anything."""
     return "\n".join(_markdown(told)) + "\n"
-
-
-def moment(at: int) -> str:
-    """µs UTC as ``2026-03-05T10:15:00Z``."""
-    return datetime.fromtimestamp(at / SECOND, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def effect(remedy: Remedy) -> str:
@@ -128,11 +122,11 @@ def _card(finding: Finding) -> Panel:
 
 
 def _since(finding: Finding) -> str:
-    return f"since {moment(finding.since)}" if finding.until is None else f"{moment(finding.since)} … {moment(finding.until)}"
+    return f"since {utc(finding.since)}" if finding.until is None else f"{utc(finding.since)} … {utc(finding.until)}"
 
 
 def _markdown(told: Diagnosis) -> Iterator[str]:
-    yield f"# Check {moment(told.window.start)} … {moment(told.window.end)}"
+    yield f"# Check {utc(told.window.start)} … {utc(told.window.end)}"
     for pool in told.pools:
         yield f"\n## {markdown_text(_name(pool))}: {pool.state}\n\n{markdown_text(pool.sentence)}\n"
         for margin in pool.margins:
@@ -172,8 +166,8 @@ def _as_dict(value: Any) -> dict[str, Any]:
     return told
 
 
-def _moment_or_none(at: int | None) -> str | None:
-    return None if at is None else moment(at)
+def _utc_or_none(at: int | None) -> str | None:
+    return None if at is None else utc(at)
 
 
 def _finite(value: Any) -> Any:

@@ -15,11 +15,11 @@ from lora_watch.derive.attribution import attribution
 from lora_watch.derive.cost import cost
 from lora_watch.derive.groups import POOL
 from lora_watch.derive.queue_replay import queue_replay
+from lora_watch.diagnose.incidents import utc
 from lora_watch.diagnose.words import named, percent, span
 from lora_watch.errors import LoraWatchError
-from lora_watch.explore.cards import moment
 from lora_watch.explore.queries import Frames, Past, newest
-from lora_watch.explore.status import window_of
+from lora_watch.explore.status import records, window_of
 from lora_watch.model import HOUR, Window
 from lora_watch.store.tables import Store
 
@@ -60,11 +60,11 @@ def as_json(told: Cost) -> str:
     """One JSON object in ASCII; unknown, and what is not finite, is null."""
     return json.dumps(
         {
-            "window": {"start": moment(told.window.start), "end": moment(told.window.end), "seconds": told.window.seconds},
-            "attributed": {"start": moment(told.attributed.start), "end": moment(told.attributed.end)},
-            "pools": _records(told.pools),
-            "adapters": _records(told.adapters),
-            "latency": _records(told.latency),
+            "window": {"start": utc(told.window.start), "end": utc(told.window.end), "seconds": told.window.seconds},
+            "attributed": {"start": utc(told.attributed.start), "end": utc(told.attributed.end)},
+            "pools": records(told.pools),
+            "adapters": records(told.adapters),
+            "latency": records(told.latency),
         },
         allow_nan=False,
     )
@@ -73,7 +73,7 @@ def as_json(told: Cost) -> str:
 def show(told: Cost, *, adapters: int, console: Console | None = None) -> None:
     """Print what loads cost, by pool, by the adapters that were loaded, and in latency."""
     console = console or Console(file=sys.stdout, width=None if sys.stdout.isatty() else 130, highlight=False)
-    console.print(f"{moment(told.window.start)} … {moment(told.window.end)} ({span(told.window.seconds)})", highlight=False)
+    console.print(f"{utc(told.window.start)} … {utc(told.window.end)} ({span(told.window.seconds)})", highlight=False)
     _grid(console, "GPU time that loads took", "pool", told.pools, _pool)
     if adapters:
         _grid(
@@ -145,8 +145,3 @@ def _money(row: dict[str, Any]) -> str:
 
 def _seconds(value: float | None) -> str:
     return "unknown" if value is None else f"-{span(-value)}" if value < 0 else span(value)
-
-
-def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    finite = [pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name, kind in frame.schema.items() if kind.is_float()]
-    return frame.with_columns(finite).to_dicts()

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -13,6 +13,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from lora_watch.config import parse_duration
+from lora_watch.diagnose.incidents import utc
 from lora_watch.errors import LoraWatchError
 from lora_watch.explore.queries import Overview, newest, overview_by_shards
 from lora_watch.model import DAY, SECOND, Window
@@ -81,7 +82,7 @@ def read(store: Store, span: tuple[int, int | None], *, lookback: int, now: int 
                 f"nothing is stored yet in {store.root}: is `lora-watch serve` running, and does `lora-watch doctor` reach a pod?"
             )
     elif now is not None and end > now and end > (newest(store, None) or now):
-        raise LoraWatchError(f"the window ends at {_moment(end)}, which is yet to come: nothing can be known of it")
+        raise LoraWatchError(f"the window ends at {utc(end)}, which is yet to come: nothing can be known of it")
     return overview_by_shards(store, Window(end - length, end), lookback)
 
 
@@ -92,9 +93,9 @@ def as_json(shown: Overview) -> str:
     """
     return json.dumps(
         {
-            "window": {"start": _moment(shown.window.start), "end": _moment(shown.window.end), "seconds": shown.window.seconds},
-            "pods": _records(shown.pods),
-            "adapters": _records(shown.adapters),
+            "window": {"start": utc(shown.window.start), "end": utc(shown.window.end), "seconds": shown.window.seconds},
+            "pods": records(shown.pods),
+            "adapters": records(shown.adapters),
         },
         allow_nan=False,
     )
@@ -103,7 +104,7 @@ def as_json(shown: Overview) -> str:
 def show(shown: Overview, *, adapters: int, console: Console | None = None) -> None:
     """Print tables: one row a pod, and for each pod its busiest adapters. A narrow terminal gets more tables, no shorter ones."""
     console = console or Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160)
-    console.print(f"{_moment(shown.window.start)} … {_moment(shown.window.end)} ({_span(shown.window.seconds)})", highlight=False)
+    console.print(f"{utc(shown.window.start)} … {utc(shown.window.end)} ({_span(shown.window.seconds)})", highlight=False)
     if shown.pods.is_empty():
         console.print("No pod was seen in this window.")
         return
@@ -184,15 +185,12 @@ def _adapter(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
+def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """Rows for JSON, by column name: what is no finite number is null, for JSON has neither NaN nor infinity."""
     clean = frame.with_columns(
         pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name, dtype in frame.schema.items() if dtype.is_float()
     )
     return clean.to_dicts()
-
-
-def _moment(at: int) -> str:
-    return datetime.fromtimestamp(at / SECOND, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _span(seconds: float | None) -> str:
