@@ -235,12 +235,14 @@ def kind_of(file: Path) -> Table | None:
 
     LoraWatchError where it is not there, or is neither.
     """
-    if not file.exists():
-        raise LoraWatchError(f"there is no file {file}")
     if _holds_tables(file):
         raise LoraWatchError(f"{file} holds tables of ours: look at it alone, with --data")
     if file.is_dir():
         return None
+    if not file.is_file():
+        if file.exists():
+            raise LoraWatchError(f"{file} is neither a file nor a folder: write what it gives to a file first")
+        raise LoraWatchError(f"there is no file {file}")
     columns = _columns(file)
     if {"v", "boot", "seq", "kind"} <= columns and "stream" not in columns:
         return None
@@ -254,7 +256,10 @@ def kind_of(file: Path) -> Table | None:
 
 
 def _holds_tables(folder: Path) -> bool:
-    return any((folder / table.name).is_dir() for table in TABLES)
+    try:
+        return any((folder / table.name).is_dir() for table in TABLES)
+    except OSError as error:
+        raise LoraWatchError(f"cannot look into {folder}: {error.strerror or error}") from error
 
 
 def _columns(file: Path) -> set[str]:
@@ -265,7 +270,7 @@ def _columns(file: Path) -> set[str]:
             first = lines.readline()
     except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
         raise LoraWatchError(f"cannot read {file}: {error}") from error
-    with suppress(json.JSONDecodeError, RecursionError):
+    with suppress(ValueError, RecursionError):  # no JSON, or a number of thousands of digits
         record = json.loads(first)
         if isinstance(record, dict):
             return set(record)

@@ -522,7 +522,11 @@ def _store(config: Path, data: Path | None) -> "tuple[Store, int]":
     from lora_watch.store import tables
 
     folder, derive = (data, DeriveSettings()) if data is not None else ((settings := _load(config)).store.folder, settings.derive)
-    if not folder.is_dir():
+    try:
+        there = folder.is_dir()
+    except OSError as error:
+        _fail(f"cannot look into {folder}: {error.strerror or error}")
+    if not there:
         _fail(f"there is no data in {folder}: run `lora-watch serve`, or name the folder with --data")
     return tables.Store(folder), round(derive.lookback.total_seconds() * SECOND)
 

@@ -297,11 +297,22 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path):
         ("x.jsonl", b"[" * 100_000),
         ("x.bin", bytes(range(256))),
         ("empty.csv", b""),
+        ("x.jsonl", b'{"stream": "s", "seq": ' + b"9" * 5_000 + b"}"),
     ],
 )
 def test_a_file_that_is_something_else_is_named(tmp_path: Path, name: str, content: bytes):
     (tmp_path / name).write_bytes(content)
     assert name in refused("--history", str(tmp_path / name))
+
+
+def test_a_name_that_no_file_can_have_is_said():
+    refused("--history", "x" * 5_000)
+    refused("--data", "x" * 5_000)
+
+
+def test_a_pipe_is_no_history(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "to a file first" in refused("--history", str(tmp_path / "pipe"))
 
 
 def test_an_empty_folder_is_no_history(tmp_path: Path):
