@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import polars as pl
 
@@ -23,6 +24,8 @@ MISSES_BY = 0.05
 """… or a miss ratio that is higher by so much."""
 QUEUE_BY, QUEUE_AT_LEAST = 3.0, 1.0
 """… or so many times as many requests that wait for an adapter, in the mean over the window, and more by so many."""
+CHANCE = 3.0
+"""… all this only where chance alone does not explain it: by more than so many standard deviations of a difference of rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,8 @@ def change(before: Sequence[Line], now: Line, known: frozenset[str]) -> str | No
     What is different in ``now`` from the lines of the same pool before, with its figures; None where nothing much is.
 
     ``known``: the adapters that were asked for before. Of several changes the one that explains most is told: new adapters, then
-    adapters nobody asks for any more, then more or less traffic, then swaps, misses or waiting by themselves.
+    adapters nobody asks for any more, then more or less traffic, then swaps, misses or waiting by themselves. Where requests are
+    few, their number, their misses and their swaps differ from line to line by chance: that is no change (``CHANCE``).
     """
     if not before or not now.requests:
         return None
@@ -106,18 +110,19 @@ def change(before: Sequence[Line], now: Line, known: frozenset[str]) -> str | No
         return f"{what}; {want}: {figures}."
     usual = sum((line.adapters for line in before), Counter[str]())
     gone = Counter({name: count for name, count in usual.items() if name not in now.adapters})
-    if gone.total() >= GONE_SHARE * usual.total():
+    if gone.total() >= GONE_SHARE * usual.total() and not _by_chance(gone.total(), usual.total(), 0, now.requests):
         names = ", ".join(name for name, _ in gone.most_common(4)) + (" …" if len(gone) > 4 else "")
         return f"nobody asks for {names} any more, {_percent(gone.total() / usual.total())} of requests before: {figures}."
     rates = [line.requests / line.window.seconds for line in before]
     rate, was = now.requests / now.window.seconds, sum(rates) / len(rates)
-    if not 1 / BY < rate / was < BY:
+    seconds = sum(line.window.seconds for line in before)
+    if not 1 / BY < rate / was < BY and not _by_chance(usual.total(), seconds, now.requests, now.window.seconds):
         return f"{rate:.1f} requests per second come, where {was:.1f} did before: {figures}."
-    if _rose([line.swaps for line in before], now.swaps, SWAPS_BY, SWAPS_AT_LEAST):
+    if _rose([_swaps(line) for line in before], _swaps(now), SWAPS_BY, SWAPS_AT_LEAST):
         return f"the same traffic makes more swaps: {figures}."
-    if _rose([line.misses for line in before], now.misses, 1.0, MISSES_BY):
+    if _rose([_misses(line) for line in before], _misses(now), 1.0, MISSES_BY):
         return f"the same traffic misses more: {figures}."
-    if _rose([line.queue for line in before], now.queue, QUEUE_BY, QUEUE_AT_LEAST):
+    if _times([line.queue for line in before], now.queue, QUEUE_BY, QUEUE_AT_LEAST):
         return f"requests wait for adapters, {now.queue:.1f} on average: {figures}."
     return None
 
@@ -159,12 +164,41 @@ def _family(names: Sequence[str], others: frozenset[str]) -> str:
     return ""
 
 
-def _rose(before: Sequence[float | None], now: float | None, by: float, least: float) -> bool:
+def _swaps(line: Line) -> tuple[float, float] | None:
+    """Swaps, and the seconds of pods they happened in."""
+    return None if line.swaps is None else (line.swaps * line.window.seconds * line.pods, line.window.seconds * line.pods)
+
+
+def _misses(line: Line) -> tuple[float, float] | None:
+    """Misses, and the requests they are of."""
+    return None if line.misses is None else (line.misses * line.requests, line.requests)
+
+
+def _rose(before: Sequence[tuple[float, float] | None], now: tuple[float, float] | None, by: float, least: float) -> bool:
+    """Whether a count over what it is of is ``by`` times the mean before, and ``least`` above it, and not by chance."""
+    known = [each for each in before if each is not None]
+    if now is None or not _times([count / of for count, of in known], now[0] / now[1], by, least):
+        return False
+    return not _by_chance(sum(count for count, _ in known), sum(of for _, of in known), *now)
+
+
+def _times(before: Sequence[float | None], now: float | None, by: float, least: float) -> bool:
     known = [value for value in before if value is not None]
     if now is None or not known:
         return False
     was = sum(known) / len(known)
     return now >= by * was and now >= was + least
+
+
+def _by_chance(before: float, of_before: float, now: float, of_now: float) -> bool:
+    """
+    Whether two Poisson counts, each over what it is of (requests, seconds), may well be of one rate.
+
+    The difference of the rates is held against ``CHANCE`` standard deviations of it under one common rate,
+    sqrt((b + n) / (B + N) × (1 / B + 1 / N)). Counts of a part of the requests vary less than Poisson's, so this is cautious.
+    """
+    rate = (before + now) / (of_before + of_now)
+    return abs(now / of_now - before / of_before) <= CHANCE * sqrt(rate * (1 / of_before + 1 / of_now))
 
 
 def _sum(values: pl.Series) -> float | None:

@@ -1,5 +1,6 @@
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 import pytest
@@ -77,6 +78,12 @@ def test_what_else_can_change_is_told_with_the_figures(now: Line, words: str):
     assert said is not None
     assert said.startswith(words)
     assert "swaps per second and pod 0.100 →" in said
+
+
+@pytest.mark.parametrize("now", [{"misses": 0.4}, {"swaps": 0.06}, {"adapters": Counter({"legal-v2": 16, "search-v2": 5})}])
+def test_a_handful_of_requests_differs_by_chance_and_that_is_no_change(now: dict[str, Any]):
+    few = replace(USUAL, pods=1, misses=0.3, swaps=0.03, adapters=Counter({"legal-v2": 20, "search-v2": 9, "sales-v2": 1}))
+    assert change([few, few, few], replace(few, **now), KNOWN) is None
 
 
 def test_what_is_not_known_is_a_dash_and_no_change():
