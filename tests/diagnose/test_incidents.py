@@ -189,3 +189,7 @@ def test_every_finding_is_in_one_incident_whatever_the_order_of_the_states(drawn
         for other in found:
             if one is not other and one.pool == other.pool:
                 assert one.end + APART < other.start or other.end + APART < one.start
+
+
+def test_a_time_is_told_in_utc_to_the_second_that_has_begun():
+    assert utc(1_796_000_000_999_999) == "2026-11-30T00:53:20Z"

@@ -21,7 +21,7 @@ from lora_watch.diagnose.health import pool_state
 from lora_watch.diagnose.new_adapters import new_adapters
 from lora_watch.diagnose.saturation import hard_cliff
 from lora_watch.diagnose.thrash import thrash
-from lora_watch.explore.cards import as_json, as_markdown, effect, markdown_text, moment, show
+from lora_watch.explore.cards import as_json, as_markdown, effect, markdown_text, show
 from lora_watch.explore.structures import RULES
 
 FINDING = Finding(
@@ -145,10 +145,6 @@ def test_markdown_has_a_heading_for_each_pool_and_finding_and_ranked_remedies():
 )
 def test_an_effect_is_told_with_its_direction_and_interval(remedy: Remedy, words: str):
     assert effect(remedy) == words
-
-
-def test_a_moment_is_utc_to_the_second():
-    assert moment(1_796_000_000_999_999) == "2026-11-30T00:53:20Z"
 
 
 # hostile names, through every rule that puts a name into a sentence
