@@ -90,10 +90,11 @@ def serve(config: ConfigFile = DEFAULT_CONFIG) -> None:
     settings = _load(config)
     set_up_logging(settings.log)
     sources = sources_of(settings, wall_clock)
-    finder = Finder(Store(settings.store.folder), settings)
     if not sources:
         _fail(f"{config} names nothing to watch: add `targets`, `target_files`, `event_logs`, `routers`, `gpus` or `prometheus`")
-    _guarded(Service(settings, sources, find=finder).run)
+    finder = Finder(Store(settings.store.folder), settings, lambda problems: service.report("files of diagnose", problems))
+    service = Service(settings, sources, find=finder)
+    _guarded(service.run)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})

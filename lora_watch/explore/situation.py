@@ -11,7 +11,7 @@ from lora_watch.derive.capacity import capacity
 from lora_watch.derive.expected import Expected, announced
 from lora_watch.derive.first_seen import Newness, first_seen, no_first_seen
 from lora_watch.derive.forecast import hourly
-from lora_watch.derive.groups import POD, POOL
+from lora_watch.derive.groups import POD, POOL, of_pool
 from lora_watch.derive.hysteresis import State
 from lora_watch.derive.miss_ratio_curve import miss_ratio_curve
 from lora_watch.derive.setup import KINDS, setup
@@ -28,7 +28,7 @@ from lora_watch.diagnose.one_slot_short import one_slot_short
 from lora_watch.diagnose.saturation import hard_cliff, saturation
 from lora_watch.diagnose.swaps_alone import swaps_alone
 from lora_watch.diagnose.thrash import thrash
-from lora_watch.errors import ConfigError
+from lora_watch.errors import ConfigError, LoraWatchError
 from lora_watch.explore.around import ASKED, RESIDENT, WARM_UP, Around
 from lora_watch.explore.expect import announced_in
 from lora_watch.explore.queries import REREAD, Overview, overview_by_shards
@@ -146,15 +146,26 @@ class Memory:
 
 
 class Finder:
-    """What the service asks once a minute: the findings of a window. Keeps its memory; one thread at a time."""
+    """
+    What the service asks once a minute: the findings of a window. Keeps its memory; one thread at a time.
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    With ``tell``, which is told at each look what people have said that can't be read, that goes on as it was last read.
+    """
+
+    def __init__(self, store: Store, settings: Settings, tell: Callable[[set[str]], None] | None = None) -> None:
         self._memory = Memory(store, round(settings.derive.lookback.total_seconds() * SECOND))
         self._looks = settings.diagnose
+        self._tell = tell
+        self._given = Given(expected=(), routers=(), files=())
 
     def __call__(self, window: Window) -> tuple[Finding, ...]:
-        """Raises LoraWatchError where a table, the announcements or a router's configuration can't be read."""
-        return diagnosis(self._memory, window, **given(self._looks)).findings
+        """Raises LoraWatchError where a table can't be read; without ``tell`` also where what people have said can't be."""
+        if self._tell is None:
+            self._given = given(self._looks)
+        else:
+            self._given, problems = readable(self._looks, self._given)
+            self._tell(problems)
+        return diagnosis(self._memory, window, **self._given).findings
 
 
 class Given(TypedDict):
@@ -167,17 +178,40 @@ class Given(TypedDict):
 
 def given(looks: DiagnoseSettings) -> Given:
     """Announced experiments, the configurations of routers and the adapters' files, as the configuration names them."""
+    return Given(expected=announced_in(looks.expected), routers=_routers(looks), files=_files(looks))
+
+
+def readable(looks: DiagnoseSettings, before: Given) -> tuple[Given, set[str]]:
+    """The same as far as it can be read, the rest as it was ``before``, and what is wrong with it."""
+    told, problems = before.copy(), set()
+    try:
+        told["expected"] = announced_in(looks.expected)
+    except LoraWatchError as error:
+        problems.add(f"{error}; what was announced before still holds")
+    try:
+        told["routers"] = _routers(looks)
+    except LoraWatchError as error:
+        problems.add(f"{error}; routers are looked at as they were")
+    try:
+        told["files"] = _files(looks)
+    except LoraWatchError as error:
+        problems.add(f"{error}; adapters are known as they were")
+    return told, problems
+
+
+def _routers(looks: DiagnoseSettings) -> tuple[RouterSetup, ...]:
+    return tuple(read_router(file) for file in looks.router_configs)
+
+
+def _files(looks: DiagnoseSettings) -> tuple[AdapterFile, ...]:
+    """Adapters that can be read. ConfigError where a folder has none."""
     files: list[AdapterFile] = []
     for folder in looks.adapter_folders:
         read, problems = read_all(folder)
         if problems and not read:
             raise ConfigError(f"no adapter could be read: {problems[0]}")
         files += read
-    return Given(
-        expected=announced_in(looks.expected),
-        routers=tuple(read_router(file) for file in looks.router_configs),
-        files=tuple(files),
-    )
+    return tuple(files)
 
 
 def _explained(finding: Finding, pools: Sequence[PoolFacts]) -> bool:
@@ -212,7 +246,7 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
     pools = []
     for pods in overview.pods.partition_by(POOL, maintain_order=True):
         key = pods.row(0)[:3]
-        own = _same(key)
+        own = of_pool(key)
         slots = {pod: count for pod, count in pods.select("pod", "slots").iter_rows() if count}
         started = began.filter(own)["began"]
         pools.append(
@@ -309,7 +343,3 @@ def _adapters(requests: pl.DataFrame, seen: pl.DataFrame, window: Window, expect
     )
     told = [announced(expected, name, window.end) is not None for name in rows["adapter"]]
     return rows.with_columns(announced=pl.Series(told, dtype=pl.Boolean))
-
-
-def _same(key: tuple[str | None, ...]) -> pl.Expr:
-    return pl.all_horizontal(*(pl.col(column).eq_missing(pl.lit(value)) for column, value in zip(POOL, key, strict=True)))

@@ -184,6 +184,34 @@ def test_a_finder_gives_the_findings_of_its_settings(grown: Store, tmp_path: Pat
     assert {"thrash", "no-lora-scorer"} <= {one.kind for one in found}
 
 
+def test_a_file_that_breaks_is_told_at_each_look_and_holds_up_no_finding(grown: Store, tmp_path: Path):
+    for name in ("epp.yaml", "expected.yaml"):
+        (tmp_path / name).write_text("{")
+    (tmp_path / "adapters").mkdir()
+    looks = DiagnoseSettings(
+        router_configs=(tmp_path / "epp.yaml",),
+        expected=tmp_path / "expected.yaml",
+        adapter_folders=(tmp_path / "adapters",),
+    )
+    told: list[set[str]] = []
+    finder = Finder(grown, Settings(diagnose=looks), told.append)
+    assert "thrash" in {one.kind for one in finder(WINDOW)}
+    assert len(told[0]) == 3
+
+
+def test_what_was_read_before_a_file_broke_still_holds(grown: Store, tmp_path: Path):
+    router = tmp_path / "epp.yaml"
+    router.write_text("kind: EndpointPickerConfig\nplugins: [{type: queue-scorer}]\n")
+    looks = DiagnoseSettings(router_configs=(router,), expected=tmp_path / "none.yaml")
+    told: list[set[str]] = []
+    finder = Finder(grown, Settings(diagnose=looks), told.append)
+    first = {one.kind for one in finder(WINDOW)}
+    router.write_text("{")
+    assert {one.kind for one in finder(WINDOW)} == first
+    assert "no-lora-scorer" in first
+    assert [len(problems) for problems in told] == [0, 1]
+
+
 def test_what_people_say_is_read_where_the_configuration_says(tmp_path: Path):
     told = given(DiagnoseSettings(expected=tmp_path / "none.yaml"))
     assert (told["expected"], told["routers"], told["files"]) == ((), (), ())
