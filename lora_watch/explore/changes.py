@@ -15,7 +15,7 @@ LEAST_NEW = 2
 NEW_SHARE = 0.02
 """… if they carry so much of the requests."""
 GONE_SHARE = 0.02
-"""Adapters that carried so much and are not asked for any more are one, too."""
+"""Adapters that carried so much and of which no request ends any more are one, too: a request is told of when it has ended."""
 BY = 1.2
 """So is a rate of requests that is so many times what it was, or as small a part of it."""
 SWAPS_BY, SWAPS_AT_LEAST = 2.0, 0.02
@@ -95,8 +95,8 @@ def change(before: Sequence[Line], now: Line, known: frozenset[str]) -> str | No
     What is different in ``now`` from the lines of the same pool before, with its figures; None where nothing much is.
 
     ``known``: the adapters that were asked for before. Of several changes the one that explains most is told: new adapters, then
-    adapters nobody asks for any more, then more or less traffic, then swaps, misses or waiting by themselves. Where requests are
-    few, their number, their misses and their swaps differ from line to line by chance: that is no change (``CHANCE``).
+    adapters no request of which ends any more, then more or less traffic, then swaps, misses or waiting by themselves. Where
+    requests are few, their number, misses and swaps differ from line to line by chance: that is no change (``CHANCE``).
     """
     if not before or not now.requests:
         return None
@@ -112,7 +112,8 @@ def change(before: Sequence[Line], now: Line, known: frozenset[str]) -> str | No
     gone = Counter({name: count for name, count in usual.items() if name not in now.adapters})
     if gone.total() >= GONE_SHARE * usual.total() and not _by_chance(gone.total(), usual.total(), 0, now.requests):
         names = ", ".join(name for name, _ in gone.most_common(4)) + (" …" if len(gone) > 4 else "")
-        return f"nobody asks for {names} any more, {_percent(gone.total() / usual.total())} of requests before: {figures}."
+        carried = _percent(gone.total() / usual.total())
+        return f"no request for {names} ends any more ({carried} of requests before): they wait, or nobody asks: {figures}."
     rates = [line.requests / line.window.seconds for line in before]
     rate, was = now.requests / now.window.seconds, sum(rates) / len(rates)
     seconds = sum(line.window.seconds for line in before)

@@ -58,10 +58,12 @@ def test_one_new_adapter_or_one_nobody_asks_for_is_no_change():
     assert change([USUAL], replace(USUAL, adapters=USUAL.adapters + Counter({"x-1": 1, "x-2": 1})), KNOWN) is None
 
 
-def test_adapters_nobody_asks_for_any_more_are_named():
+def test_adapters_no_request_of_which_ends_any_more_are_named_and_may_be_waited_for():
     said = change([USUAL], replace(USUAL, adapters=Counter({"legal-v2": 1000})), KNOWN)
     assert said is not None
-    assert said.startswith("nobody asks for search-v2, sales-v2 any more, 50 % of requests before")
+    assert said.startswith(
+        "no request for search-v2, sales-v2 ends any more (50 % of requests before): they wait, or nobody asks"
+    )
 
 
 @pytest.mark.parametrize(
