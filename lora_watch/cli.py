@@ -31,6 +31,7 @@ DEFAULT_CONFIG = Path("lora-watch.yaml")
 DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder of the tables, instead of the configuration's.")]
 Last = Annotated[str, typer.Option("--last", help="Length of the window, such as 1d or 30d.")]
 At = Annotated[str | None, typer.Option("--at", help="End of the window, ISO 8601 with a zone; now if absent.")]
+AtOrData = Annotated[str | None, typer.Option("--at", help="End, ISO 8601 with a zone; where the data end if absent.")]
 
 
 class Format(StrEnum):
@@ -110,7 +111,7 @@ def status(
     config: ConfigFile = DEFAULT_CONFIG,
     data: Annotated[Path | None, typer.Option(help="Folder of the tables, instead of the configuration's.")] = None,
     last: Annotated[str, typer.Option(help="Length of the window, such as 15m or 7d.")] = "1h",
-    at: Annotated[str | None, typer.Option(help="End, ISO 8601 with a zone; where the data end if absent.")] = None,
+    at: AtOrData = None,
     adapters: Annotated[int, typer.Option(help="Adapters to list a pod; 0 lists none.", min=0)] = 10,
     format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
 ) -> None:
@@ -141,7 +142,7 @@ def check(
         list[Path] | None, typer.Option(help="A file or folder: Parquet, CSV, JSON lines, event logs; several times.")
     ] = None,
     last: Last = "1h",
-    at: At = None,
+    at: AtOrData = None,
     watch: Annotated[float, typer.Option(help="Seconds between two looks at pods, for rates.", min=0, max=3600)] = 15,
     fail_on: Annotated[FailOn | None, typer.Option(help="Exit with 1 if a finding is as grave as this.")] = None,
     format: Annotated[CheckFormat, typer.Option(help="For people, for programs, or for a ticket.")] = CheckFormat.TABLE,
@@ -166,7 +167,7 @@ def cost(
     config: ConfigFile = DEFAULT_CONFIG,
     data: DataFolder = None,
     last: Last = "7d",
-    at: At = None,
+    at: AtOrData = None,
     price: Annotated[float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0)] = None,
     adapters: Annotated[int, typer.Option(help="Adapters to list; 0 lists none.", min=0)] = 10,
     format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
