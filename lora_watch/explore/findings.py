@@ -106,7 +106,7 @@ def show(found: Sequence[Incident], window: Window, newest: int | None, console:
     console.print(f"{utc(window.start)} … {utc(window.end)}", highlight=False)
     if not found:
         last = (
-            "no finding was ever told"
+            "no finding was ever told: `lora-watch serve` stores them as it finds them, `lora-watch check` looks once without it"
             if newest is None
             else f"the newest word of a finding is of {utc(newest)}: see --at, --last"
         )
