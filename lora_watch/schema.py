@@ -1,4 +1,4 @@
-"""The tables, declared once. Rows are conformed on the way in and nothing re-checks them later (DESIGN §4.3)."""
+"""The tables, declared once. Rows are conformed on the way in and nothing re-checks them later."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +10,8 @@ from lora_watch.errors import SchemaMismatch
 
 BUCKETS = 64
 """Shards of a table: a stable hash of cluster and pod. A shard holds whole pods, so any derivation is right on it."""
+COMPUTED = ("date", "bucket")
+"""Columns that no source hands over: they follow from the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +29,16 @@ class Table:
         A missing nullable column becomes null; a missing key or ``at`` column, a column nobody declared or a value that does not
         fit its type raises SchemaMismatch naming the column.
         """
-        derived = {"date", "bucket"}
         if unknown := sorted(set(frame.columns) - set(self.schema)):
             raise SchemaMismatch(
                 f"table {self.name} has no column {', '.join(map(repr, unknown))}; it has {', '.join(self.schema)}"
             )
-        required = {"at", *self.key} - derived
+        required = {"at", *self.key} - set(COMPUTED)
         if missing := sorted(required - set(frame.columns)):
             raise SchemaMismatch(f"table {self.name} needs column {', '.join(map(repr, missing))}, which the rows lack")
         columns = []
         for name, dtype in self.schema.items():
-            if name in derived:
+            if name in COMPUTED:
                 continue
             column = pl.col(name).cast(dtype, strict=True) if name in frame.columns else pl.lit(None, dtype=dtype).alias(name)
             columns.append(column)

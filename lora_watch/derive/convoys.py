@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from lora_watch.derive.clocks import on_one_clock
 from lora_watch.derive.found import names_of, structures
-from lora_watch.derive.groups import POD, POOL, PROVENANCE, ranked_provenance
+from lora_watch.derive.groups import POD, POOL, PROVENANCE, of_pool, ranked_provenance
 from lora_watch.derive.load_spans import load_spans
 from lora_watch.model import MINUTE, SECOND, Window
 
@@ -60,7 +60,7 @@ def convoys(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | Non
     # a pod that is named in no load of the window can't be part of a convoy, but its time counts in the swap share
     pool_pods = events.select(POD).unique().group_by(POOL).agg(pool_pods=pl.len().cast(pl.Int64))
     bins = pl.concat(
-        [_bins_of(loads.filter(_same(key)), key, window) for key in loads.select(POOL).unique().iter_rows()] or [_NONE]
+        [_bins_of(loads.filter(of_pool(key)), key, window) for key in loads.select(POOL).unique().iter_rows()] or [_NONE]
     )
     said = _said(loads, window)
     whole = (
@@ -124,11 +124,6 @@ _NONE = pl.DataFrame(
         "last": pl.Int64(),
     }
 )
-
-
-def _same(key: tuple[str | None, ...]) -> pl.Expr:
-    """Whether a row is of this pool; null is a name as any other."""
-    return pl.all_horizontal(*(pl.col(column).eq_missing(pl.lit(value)) for column, value in zip(POOL, key, strict=True)))
 
 
 def _bin_seconds(window: Window) -> pl.Expr:

@@ -38,6 +38,11 @@ def group_columns(by: Sequence[str]) -> list[str]:
     return [column for column in GROUPS if column in wanted]
 
 
+def of_pool(key: Sequence[str | None]) -> pl.Expr:
+    """Whether a row is of the pool with these values of ``POOL``; null is a name as any other."""
+    return pl.all_horizontal(*(pl.col(column).eq_missing(pl.lit(value)) for column, value in zip(POOL, key, strict=True)))
+
+
 def ranked_provenance(column: str = "provenance") -> pl.Expr:
     """The text column as the ordered type; a word that is not a provenance is as good as the worst."""
     known = pl.col(column).cast(PROVENANCE, strict=False)

@@ -9,16 +9,15 @@ import polars as pl
 
 from lora_watch.diagnose.finding import Confidence, Finding, Severity, as_dict, from_dict
 from lora_watch.diagnose.life import Change, Phase, State
-from lora_watch.schema import FINDINGS
+from lora_watch.schema import COMPUTED, FINDINGS
 
 SOURCE = "diagnose"
 UNREADABLE = "the details of this state cannot be read"
-_COMPUTED = ("date", "bucket")
 
 
 def rows(states: Iterable[State]) -> pl.DataFrame:
     """States as rows of FINDINGS. The whole finding is ASCII JSON in ``detail``: whatever a name holds, it is text there."""
-    schema = {name: dtype for name, dtype in FINDINGS.schema.items() if name not in _COMPUTED}
+    schema = {name: dtype for name, dtype in FINDINGS.schema.items() if name not in COMPUTED}
     return FINDINGS.conform(pl.DataFrame([_row(state) for state in states], schema=schema, orient="row"))
 
 

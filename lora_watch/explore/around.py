@@ -36,8 +36,6 @@ FURTHEST_SECONDS = 1e10
 """Of a clock from ours: three centuries."""
 WARM_UP = HOUR
 """Requests from so long before a window fill the slots of a replay, and tell what is usual."""
-
-
 LONG = 3 * HOUR
 """
 In a longer window uses, releases and steps are not read: requests stand for uses. Who waits and which pod is busiest is asked of

@@ -17,7 +17,7 @@ import polars as pl
 
 from lora_watch.errors import SchemaMismatch, SourceRejected, SourceUnavailable
 from lora_watch.model import Provenance
-from lora_watch.schema import ADAPTER_EVENTS, FINDINGS, REQUESTS, SAMPLES, Batch, Table
+from lora_watch.schema import ADAPTER_EVENTS, COMPUTED, FINDINGS, REQUESTS, SAMPLES, Batch, Table
 from lora_watch.sources.base import capped, printable, stream
 from lora_watch.sources.event_log import EARLIEST, LATEST
 from lora_watch.sources.series import labels_json, series_id
@@ -26,7 +26,6 @@ SUFFIXES = {".parquet": "Parquet", ".csv": "CSV", ".jsonl": "JSON lines", ".ndjs
 """What is read, by the end of its name."""
 ROWS_A_STEP = 250_000
 _ROW = "row of the file"
-_COMPUTED = ("date", "bucket")
 _MAX_LINE = 4 << 20
 _NEEDED = {
     ADAPTER_EVENTS.name: ("pod", "kind"),
@@ -182,8 +181,8 @@ def _cell(value: Any) -> str | None:
 
 def checked(rows: pl.DataFrame, table: Table, filling: Filling, content: str, troubles: _Troubles) -> pl.DataFrame:
     """The rows that ``table`` can hold, conformed, in the order of their key. SchemaMismatch: a column is missing or unknown."""
-    rows = rows.drop(*(name for name in _COMPUTED if name in rows.columns))
-    declared = {name: dtype for name, dtype in table.schema.items() if name not in _COMPUTED}
+    rows = rows.drop(*(name for name in COMPUTED if name in rows.columns))
+    declared = {name: dtype for name, dtype in table.schema.items() if name not in COMPUTED}
     if unknown := sorted(set(rows.columns) - {_ROW} - set(declared)):
         raise SchemaMismatch(
             f"table {table.name} has no column {', '.join(map(printable, unknown))}; it has {', '.join(declared)}"

@@ -1,7 +1,7 @@
 """
 The store: one Delta table per ``schema.Table`` under one folder, positions committed together with the rows.
 
-The rule that makes writing exactly once, for any number of writers and through any crash (DESIGN §4.3):
+The rule that makes writing exactly once, for any number of writers and through any crash:
 
 1. open a handle and take the positions from it; 2. fetch; 3. refuse a position that does not increase; 4. commit rows and new
 positions *with that handle*. A writer that committed one of the same streams in between makes step 4 fail with
