@@ -315,10 +315,14 @@ class _History:
             laid = json.loads(line)
             done, of, size = laid["days"], laid["of"], laid["size"] / 1e6
             if laid["full"]:
-                self._news = f"{done} days, {size:.0f} MB; the disk has no room for more"
+                self._news = f"{done} days, {_size(size)}; the disk has no room for more"
             else:
-                whole = f", about {size / done * of / 1000:.1f} GB in all" if done < of else ""
-                self._news = f"{done} of {of} days, {size:.0f} MB{whole}"
+                whole = f", about {_size(size / done * of)} in all" if done < of else ""
+                self._news = f"{done} of {of} days, {_size(size)}{whole}"
+
+
+def _size(megabytes: float) -> str:
+    return f"{megabytes:.0f} MB" if megabytes < 1000 else f"{megabytes / 1000:.1f} GB"
 
 
 def _at(moment: int, form: str = "time") -> str:
