@@ -6,6 +6,7 @@ files into a folder that is removed again. Then the same questions are asked of 
 """
 
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import polars as pl
 from pydantic import ValidationError
@@ -39,8 +42,6 @@ from lora_watch.store.tables import Store
 FAILS = {"warn": Severity.WARN, "harm": Severity.HARM}
 READS = 1_000
 """Reads of one source at most; an agent's log of a day on a busy pod takes a few hundred."""
-
-
 _SURE = {ADAPTER_EVENTS.name: "kind", REQUESTS.name: "finished", SAMPLES.name: "metric"}
 """A column that tells rows of a table from those of another with the same key."""
 
@@ -129,9 +130,17 @@ def looked_at(settings: Settings, asked: Asked, now: Callable[[], int]) -> Itera
 
 @contextmanager
 def temporary() -> Iterator[Store]:
-    """Tables that are gone when the block is left."""
-    with tempfile.TemporaryDirectory(prefix="lora-watch-check-") as folder:
-        yield Store(folder)
+    """Tables that are gone when the block is left, also on SIGTERM."""
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with tempfile.TemporaryDirectory(prefix="lora-watch-check-") as folder:
+            yield Store(folder)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def from_targets(
@@ -184,8 +193,7 @@ def _exhaust(source: Source, store: Store, clock: Callable[[], int], gathered: G
 def pods(metrics: Sequence[str], agents: Sequence[str], settings: Settings) -> Settings:
     """
     Settings that name these pages and sidecars and nothing else. The n-th sidecar belongs to the n-th page; there may be only
-    pages or only sidecars. LoraWatchError where there are both in different numbers, or one
-    is no address.
+    pages or only sidecars. LoraWatchError where there are both in different numbers, or one is no address.
     """
     if metrics and agents and len(metrics) != len(agents):
         raise LoraWatchError(f"{len(metrics)} pages and {len(agents)} sidecars: name one --agent for each --pod, in their order")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -313,6 +314,25 @@ def test_a_name_that_no_file_can_have_is_said():
 def test_a_pipe_is_no_history(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
     assert "to a file first" in refused("--history", str(tmp_path / "pipe"))
+
+
+def test_sigterm_clears_up(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        looking = subprocess.Popen(
+            [sys.executable, "-m", "lora_watch.cli", "check", "--agent", f"http://127.0.0.1:{listener.getsockname()[1]}"],
+            cwd=tmp_path,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        listener.settimeout(120)
+        asked, _ = listener.accept()  # and never answers
+        with asked:
+            held = list(tmp_path.glob("lora-watch-check-*"))
+            looking.terminate()
+            _, error = looking.communicate(timeout=60)
+    assert len(held) == 1
+    assert (looking.returncode, error, list(tmp_path.iterdir())) == (128 + signal.SIGTERM, "", [])
 
 
 def test_an_empty_folder_is_no_history(tmp_path: Path):
