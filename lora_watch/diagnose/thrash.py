@@ -116,8 +116,7 @@ def _cause(facts: PoolFacts, new: tuple[str, ...], share: float, before: float |
             f"{who} came with the rise: what is in use no longer fits the slots, each load evicts one wanted soon.{better}",
             Confidence.HIGH,
         )
-    one = facts.effect("slots", 1)
-    if one is not None and one >= 0.99:
+    if slot is not None and slot >= ENOUGH:
         return (
             f"One slot short: {active} adapters are used in turn on {count(slots, 'slot')}; {rise}",
             f"{active} adapters share {count(each, 'slot')} per pod, one too few: LRU evicts just the one that is wanted next.",
