@@ -45,6 +45,7 @@ bench: setup ## measure what benchmarks/README.md claims (installs the real vLLM
 	$(BIN)/python benchmarks/attribution_study.py --runs 10 --hours 3
 	$(BIN)/python benchmarks/residency_coverage.py --windows 200 --days 2
 	$(BIN)/python benchmarks/demo_memory.py --seconds 180
+	$(BIN)/python benchmarks/detection_study.py --out artifacts/detection_study.jsonl
 	bash tests/vllm/install.sh $(VENV_VLLM)
 	test -d $(VENV_VLLM)/tiny || $(VENV_VLLM)/bin/python tests/vllm/make_model.py $(VENV_VLLM)/tiny 12
 	rm -rf $(VENV_VLLM)/wheel $(VENV_VLLM)/site

@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -87,7 +88,7 @@ class Learned(Memory):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[PoolFacts], "object"]:
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[PoolFacts], Any]:
     """The product's facts at each look, and what the study says of the same morning."""
     scenario, folder = morning(), tmp_path_factory.mktemp("morning")
     simulate(scenario, scenario.days, 5, folder)
@@ -104,7 +105,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[PoolFacts], "ob
     return facts, STUDY.looks(steps, scenario.begin, work.seen, peaks)
 
 
-def places(told: tuple[list[PoolFacts], "object"]) -> list[tuple[PoolFacts, int, int]]:
+def places(told: tuple[list[PoolFacts], Any]) -> list[tuple[PoolFacts, int, int]]:
     """Each look with its place among minutes and steps."""
     begin = told[1].since
     return [(facts, (facts.window.end - begin) // MINUTE - 1, (facts.window.end - begin) // STUDY.STEP - 1) for facts in told[0]]
