@@ -1,8 +1,9 @@
 """The harm: the pool will, or does, get more work than it can do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
+from lora_watch.derive.forecast import Basis
 from lora_watch.derive.saturation import Bottleneck
 from lora_watch.derive.warning import LIMITS
 from lora_watch.diagnose.facts import PoolFacts
@@ -18,6 +19,9 @@ WORDS = {
     Bottleneck.LOADS: "time: pods do little else than load adapters",
     Bottleneck.CAPACITY: "what the pods have ever managed",
 }
+
+_CONFIDENCES: Mapping[str | None, Confidence] = {str(Basis.WEEK): Confidence.HIGH, str(Basis.DAY): Confidence.MEDIUM}
+"""By what the forecast of the peak rests on; the current rate alone says little of it."""
 
 
 def saturation(facts: PoolFacts) -> Iterator[Finding]:
@@ -51,7 +55,7 @@ def saturation(facts: PoolFacts) -> Iterator[Finding]:
         since=since,
         summary=f"The pool {'is saturated' if now is not None and now >= 1 else 'saturates' + when}: rho {rho:.2f}",
         cause=f"First to run out: {WORDS[word] if word else 'unknown'}.",
-        confidence=Confidence.HIGH if told.get("peak_method") not in (None, "current") else Confidence.MEDIUM,
+        confidence=_CONFIDENCES.get(told.get("peak_method"), Confidence.LOW),
         weight=rho,
         evidence=tuple(evidence),
         remedies=_remedies(facts, word),

@@ -3,6 +3,7 @@
 import pytest
 from diagnose.told import WINDOW, facts, lever, minutes, pods, text
 
+from lora_watch.derive.forecast import Basis
 from lora_watch.derive.saturation import Bottleneck
 from lora_watch.diagnose.finding import Severity
 from lora_watch.diagnose.saturation import WORDS, hard_cliff, saturation
@@ -13,7 +14,7 @@ PEAK = {
     "rho_now": 0.7,
     "peak_at": WINDOW.end + 2 * HOUR + 40 * 60_000_000,
     "peak_rps": 12.0,
-    "peak_method": "seasonal",
+    "peak_method": str(Basis.WEEK),
     "bottleneck": "loads",
 }
 CLIFF = {"hard_cliff": 1.1, "fullest_pod": "pod-0", "bottleneck": "slots"}
@@ -88,3 +89,9 @@ def test_a_cliff_is_not_told_twice():
 def test_new_adapters_may_be_paused_at_once():
     (one,) = told(alarms=("rho_peak", "newmass"))
     assert "pause the new adapters" in text(one)
+
+
+@pytest.mark.parametrize(("basis", "confidence"), [(Basis.WEEK, "high"), (Basis.DAY, "medium"), (Basis.NOW, "low")])
+def test_a_peak_is_as_sure_as_what_its_forecast_rests_on(basis, confidence):
+    (one,) = told({**PEAK, "peak_method": str(basis)})
+    assert one.confidence == confidence
