@@ -15,6 +15,7 @@ from lora_watch.errors import LoraWatchError
 
 if TYPE_CHECKING:
     from lora_watch.config import Settings
+    from lora_watch.explore.situation import Finder
     from lora_watch.store.tables import Store
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -83,18 +84,24 @@ def lora_watch(
 @app.command()
 def serve(config: ConfigFile = DEFAULT_CONFIG) -> None:
     """Collect, store, derive, diagnose and publish until told to stop (SIGTERM or Ctrl-C)."""
-    from lora_watch.explore.situation import Finder
+    from functools import cache
+
     from lora_watch.service import Service, set_up_logging, wall_clock
     from lora_watch.sources.configured import sources_of
-    from lora_watch.store.tables import Store
 
     settings = _load(config)
     set_up_logging(settings.log)
     sources = sources_of(settings, wall_clock)
     if not sources:
         _fail(f"{config} names nothing to watch: add `targets`, `target_files`, `event_logs`, `routers`, `gpus` or `prometheus`")
-    finder = Finder(Store(settings.store.folder), settings, lambda problems: service.report("files of diagnose", problems))
-    service = Service(settings, sources, find=finder)
+
+    @cache
+    def finder() -> "Finder":
+        from lora_watch.explore.situation import Finder  # its kernels take a second to load: collecting need not wait for it
+
+        return Finder(service.store, settings, lambda problems: service.report("files of diagnose", problems))
+
+    service = Service(settings, sources, find=lambda window: finder()(window))
     _guarded(service.run)
 
 
