@@ -203,3 +203,19 @@ def test_a_configuration_names_the_folder(folder: Path, tmp_path: Path):
 def test_importing_the_package_imports_nothing_large():
     code = "import lora_watch, sys; print('polars' in sys.modules or 'numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize("figure", ["residency_interval", "timeline", "attribution", "around_evictions", "cost"])
+def test_figures_of_time_and_money_have_a_row_for_each_pool(data, figure):
+    frame = getattr(data, figure)(LAST)
+    assert set(frame["pool"]) <= {"chat", "code"}
+    assert {"cluster", "pool", "role"} <= set(frame.columns)
+
+
+def test_waits_for_loads_are_told_by_request(data):
+    assert data.load_waits(LAST).height == data.requests("110s", end=END + 10 * SECOND).height
+
+
+def test_gpu_hours_grow_with_the_gpus_of_a_pod(data):
+    one, two = (data.cost(LAST, gpus_per_pod=gpus)["gpu_hours_lost_lower_bound"].sum() for gpus in (1, 2))
+    assert two == pytest.approx(2 * one)

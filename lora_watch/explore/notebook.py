@@ -13,12 +13,18 @@ from typing import TypedDict, Unpack
 import polars as pl
 
 from lora_watch.config import DeriveSettings, load, parse_duration
+from lora_watch.derive.attribution import around_evictions, attribution
+from lora_watch.derive.cost import cost
 from lora_watch.derive.groups import GROUPS as GROUP_COLUMNS
 from lora_watch.derive.groups import group_columns
+from lora_watch.derive.load_waits import load_waits
 from lora_watch.derive.locality import came
 from lora_watch.derive.miss_ratio_curve import miss_ratio_curve
+from lora_watch.derive.queue_replay import queue_replay
+from lora_watch.derive.residency_interval import residency_interval
 from lora_watch.derive.shards import bucket_ranges, shards_for
 from lora_watch.derive.swaps import swaps_per_minute
+from lora_watch.derive.timeline import timeline
 from lora_watch.derive.working_set import working_set
 from lora_watch.diagnose.incidents import Incident, utc
 from lora_watch.errors import LoraWatchError
@@ -143,6 +149,46 @@ class Notebook:
         """LRU misses at every number of slots, exact (:mod:`lora_watch.derive.miss_ratio_curve`)."""
         window = self.window(last, **span)
         return self._of_requests(by, window, lambda asked, keys: miss_ratio_curve(asked, window, keys))
+
+    def residency_interval(self, last: str | None = None, *, by: By = "pool", **span: Unpack[Span]) -> pl.DataFrame:
+        """95 % intervals of residency's p50 and p95 (:mod:`lora_watch.derive.residency_interval`)."""
+        window = self.window(last, **span)
+        return self._derived(by, window, lambda read, keys: residency_interval(read.stays, window, keys))
+
+    def timeline(self, last: str | None = None, *, by: By = "pool", **span: Unpack[Span]) -> pl.DataFrame:
+        """Requests, loads, swaps and the time they took, minute by minute (:mod:`lora_watch.derive.timeline`)."""
+        window = self.window(last, **span)
+        return self._derived(
+            by, window, lambda read, keys: timeline(read.events, read.requests, window, by=keys, moves=read.moves).collect()
+        )
+
+    def load_waits(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
+        """What each request waited for loads, its own and others' (:mod:`lora_watch.derive.load_waits`)."""
+        window = self.window(last, **span)
+        return self._derived("pod", window, lambda read, _: load_waits(read.requests, read.events), sort=False)
+
+    def attribution(self, last: str | None = None, *, by: By = "pool", **span: Unpack[Span]) -> pl.DataFrame:
+        """What loads did to latency, with intervals (:mod:`lora_watch.derive.attribution`)."""
+        window = self.window(last, **span)
+        return self._derived(
+            by,
+            window,
+            lambda read, keys: attribution(queue_replay(read.requests, read.events), read.events, window, keys),
+        )
+
+    def around_evictions(self, last: str | None = None, *, by: By = "pool", **span: Unpack[Span]) -> pl.DataFrame:
+        """Mean latency before and after evictions (:func:`lora_watch.derive.attribution.around_evictions`)."""
+        window = self.window(last, **span)
+        return self._derived(
+            by,
+            window,
+            lambda read, keys: around_evictions(queue_replay(read.requests, read.events), read.events, window, keys),
+        )
+
+    def cost(self, last: str | None = None, *, by: By = "pool", gpus_per_pod: int = 1, **span: Unpack[Span]) -> pl.DataFrame:
+        """GPU hours that loads took (:mod:`lora_watch.derive.cost`)."""
+        window = self.window(last, **span)
+        return self._derived(by, window, lambda read, keys: cost(read.events, window, keys, gpus_per_pod=gpus_per_pod).collect())
 
     def stampedes(self, last: str | None = None, **span: Unpack[Span]) -> pl.DataFrame:
         """Loads of one adapter that overlap on several pods (:mod:`lora_watch.derive.stampedes`)."""
@@ -282,6 +328,16 @@ class Notebook:
             read = Frames(part.store, window, Past(part.store, self._lookback, step=part.shards * HOUR))
             parts.append(part.of(FIGURES[name](read, keys)).collect())
         return _together(parts)
+
+    def _derived(
+        self, by: By, window: Window, derive: Callable[[Frames, tuple[str, ...]], pl.DataFrame], *, sort: bool = True
+    ) -> pl.DataFrame:
+        groups, keys = _keys(by)
+        parts = []
+        for part in self._parts(groups, window):
+            read = Frames(part.store, window, Past(part.store, self._lookback, step=part.shards * HOUR))
+            parts.append(part.of(derive(read, keys).lazy()).collect())
+        return _together(parts) if sort else pl.concat(parts)
 
     def _found(self, name: str, window: Window) -> pl.DataFrame:
         parts = [part.of(STRUCTURES[name](Around(part.store, window, self._lookback))) for part in self._parts(("pool",), window)]
