@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from lora_watch.derive.cusum import THRESHOLD, Evidence
 from lora_watch.derive.hysteresis import Limits, State
 from lora_watch.derive.timeline import high_spans
 from lora_watch.model import HOUR, MINUTE, SECOND, Provenance, Window, worst
@@ -28,7 +29,8 @@ class PoolFacts:
     the window; ``adapters``: one row for each that was asked for in the window, with ``adapter``, ``requests`` (in the last ten
     minutes), ``first_seen`` (µs UTC) and ``announced``; ``learning``: the pool is too young to call anything new; ``warning``:
     its row of the early warning, None where nothing was asked for; ``alarms``: by signal, whether it is one and since when.
-    ``replay`` tells what levers would have changed in a part of the window.
+    ``doubled``: the CUSUM of its misses against what is usual at the hour, None while nobody knows what is. ``replay`` tells what
+    levers would have changed in a part of the window.
     """
 
     window: Window
@@ -41,6 +43,7 @@ class PoolFacts:
     learning: bool
     warning: Mapping[str, Any] | None = None
     alarms: Mapping[str, State] = field(default_factory=dict)
+    doubled: Evidence | None = None
     replay: Callable[[Window], Levers] = lambda _: NOTHING
     _cache: dict[Window, Levers] = field(default_factory=dict)
 
@@ -72,6 +75,12 @@ class PoolFacts:
         """Since when a signal is an alarm (µs UTC), None where it is none."""
         state = self.alarms.get(signal)
         return state.since if state is not None and state.on else None
+
+    @property
+    def doubled_since(self) -> int | None:
+        """Since when misses are about double the usual of the hour, by CUSUM (µs UTC); None where not, or not known."""
+        known = self.doubled
+        return known.rising_since if known is not None and known.total >= THRESHOLD else None
 
     @property
     def provenance(self) -> str:

@@ -1,11 +1,12 @@
 """More adapters in use than slots: loads eat serving time."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from lora_watch.diagnose.facts import PoolFacts
 from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Possible, Remedy, Severity, ranked
 from lora_watch.diagnose.words import count, listed, pattern, percent
-from lora_watch.model import MINUTE, Provenance
+from lora_watch.model import MINUTE, SECOND, Provenance
 from lora_watch.recommend.levers import TOP_PINS
 
 HARM_SHARE = 0.35
@@ -151,6 +152,10 @@ def _evidence(facts: PoolFacts, before: float | None, now: float, stalled: float
         yield Evidence(f"{swaps:.3g} swaps per second and pod", "swaps_per_second", swaps, "per second", known)
     if stalled is not None:
         yield Evidence(f"pods stood still for loads {percent(stalled)} of the time", "stall_share", stalled, "ratio", known)
+    if (doubled := facts.doubled_since) is not None:
+        clock = datetime.fromtimestamp(doubled / SECOND, UTC).strftime("%H:%M")
+        text = f"misses are about double the usual of the hour since {clock} UTC"
+        yield Evidence(text, "cusum", facts.doubled.total if facts.doubled else None, "", known, "CUSUM")
     if (value := facts.warned("predicted_miss_ratio")) is not None:
         text = f"predicted miss ratio at these slots: {value:.2f}"
         yield Evidence(text, "predicted_miss_ratio", value, "ratio", known, str((facts.warning or {}).get("method") or ""))

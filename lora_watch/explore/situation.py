@@ -8,6 +8,7 @@ import polars as pl
 
 from lora_watch.config import DiagnoseSettings, Settings
 from lora_watch.derive.capacity import capacity
+from lora_watch.derive.cusum import cusum
 from lora_watch.derive.expected import Expected, announced
 from lora_watch.derive.first_seen import Newness, first_seen, no_first_seen
 from lora_watch.derive.forecast import hourly
@@ -114,6 +115,7 @@ class Memory:
         self._seen_anew = 0
         self._hours = pl.DataFrame()
         self._hours_to: int | None = None
+        self._misses = pl.DataFrame()
         self._levers: dict[tuple[object, ...], tuple[Window, Levers]] = {}
 
     def replayed(self, pool: tuple[object, ...], part: Window, replay: Callable[[], Levers]) -> Levers:
@@ -141,8 +143,14 @@ class Memory:
         if self._hours_to != hour:
             window = Window(hour * HOUR - HISTORY, hour * HOUR)
             self._hours = hourly(self.store.scan(REQUESTS, window), window, stored=True)
+            self._misses = _misses_by_hour(self.store.scan(ADAPTER_EVENTS, window), self._hours)
             self._hours_to = hour
         return self._hours
+
+    def misses(self, end: int) -> pl.DataFrame:
+        """Requests and misses by whole hour of the last ``HISTORY``."""
+        self.hours(end)
+        return self._misses
 
 
 class Finder:
@@ -242,6 +250,8 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
     fleet = overview.pods.lazy().select(*POD, "slots")
     history = memory.hours(window.end)
     recent = requests.filter(pl.col("at") >= window.end - ROUNDS * MINUTE - SPAN - WARM_UP)
+    minutes = lines.with_columns(misses=pl.min_horizontal("loads", "requests"))
+    doubled = cusum({}, minutes, memory.misses(window.end))
     warnings, held = _warnings(store, recent, window, fleet, seen, history, expected)
     pools = []
     for pods in overview.pods.partition_by(POOL, maintain_order=True):
@@ -263,6 +273,7 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
                 alarms={
                     signal: State(on, since) for signal, on, since in held.filter(own).select("signal", "on", "since").iter_rows()
                 },
+                doubled=doubled.get(key),
                 replay=_replay(memory, key, requests.filter(own).lazy(), slots),
             )
         )
@@ -329,6 +340,19 @@ def _warnings(
         held = alarms(held, told)
     assert held is not None
     return told, held
+
+
+def _misses_by_hour(events: pl.LazyFrame, hours: pl.DataFrame) -> pl.DataFrame:
+    """The hours with their ``misses``: loads that a request needed, at most one a request."""
+    needed = (pl.col("kind") == "load") & (pl.col("tier") == "gpu") & pl.col("reason").eq_missing("demand")
+    counted = (
+        events.filter(needed & pl.col("ok").ne_missing(False))
+        .group_by(*POOL, hour=pl.col("at") // HOUR * HOUR)
+        .agg(misses=pl.len().cast(pl.Int64))
+        .collect(engine="streaming")
+    )
+    told = hours.join(counted, on=[*POOL, "hour"], how="left", nulls_equal=True)
+    return told.with_columns(misses=pl.min_horizontal(pl.col("misses").fill_null(0), "requests"))
 
 
 def _adapters(requests: pl.DataFrame, seen: pl.DataFrame, window: Window, expected: Sequence[Expected]) -> pl.DataFrame:

@@ -3,9 +3,10 @@
 import pytest
 from diagnose.told import WINDOW, adapters, facts, lever, minutes, pods, text
 
+from lora_watch.derive.cusum import Evidence
 from lora_watch.diagnose.finding import Confidence, Possible, Severity
 from lora_watch.diagnose.thrash import thrash
-from lora_watch.model import MINUTE
+from lora_watch.model import MINUTE, SECOND
 
 QUIET = {"requests": 100, "loads": 5, "swaps": 5, "stall_seconds": 0.5}
 BUSY = {"requests": 100, "loads": 30, "swaps": 30, "stall_seconds": 9.0}
@@ -121,3 +122,14 @@ def test_a_prediction_alone_is_no_thrash_where_loads_are_seen():
 
 def test_where_nobody_knows_the_slots_nobody_can_say():
     assert told(told=pods({"slots": None})) == []
+
+
+def test_misses_that_have_doubled_against_the_usual_of_the_hour_are_told_as_a_second_opinion():
+    doubled = Evidence(total=40.0, at=WINDOW.end, rising_since=WINDOW.end - 900 * SECOND)
+    (one,) = told(doubled=doubled)
+    assert [part.value for part in one.evidence if part.name == "cusum"] == [40.0]
+
+
+def test_evidence_that_has_not_reached_its_limit_is_not_told():
+    (one,) = told(doubled=Evidence(total=5.0, at=WINDOW.end, rising_since=WINDOW.end - 900 * SECOND))
+    assert "cusum" not in {part.name for part in one.evidence}

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from lora_watch.derive.cusum import Evidence as Cusum
 from lora_watch.derive.hysteresis import State
 from lora_watch.derive.timeline import timeline
 from lora_watch.diagnose.facts import PoolFacts
@@ -109,6 +110,7 @@ def facts(
     levers: Iterable[Lever] = (),
     learning: bool = False,
     pool: str = "p",
+    doubled: Cusum | None = None,
 ) -> PoolFacts:
     """A healthy pool of one pod with four slots and three adapters, but for what is given."""
     pulled = Levers(tuple(levers), 100, 0.1, None, "observed")
@@ -123,6 +125,7 @@ def facts(
         learning=learning,
         warning=warning,
         alarms={name: State(on=True, since=WINDOW.end - 5 * MINUTE) for name in alarms},
+        doubled=doubled,
         replay=lambda _: pulled if pulled.levers else NOTHING,
     )
 
