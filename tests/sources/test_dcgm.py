@@ -132,7 +132,7 @@ def test_what_the_gpus_say_stands_beside_the_inference_share(serve, data, tmp_pa
         ledger.append(source.read(ledger.refresh(), NOW - seconds * SECOND), at=NOW)
     window = Window(NOW - 60 * SECOND - 1, NOW)
     pod = overview(store, window, Past(store, DAY)).pods.filter(pod="vllm-0").row(0, named=True)
-    assert (pod["grade"], round(pod["share_high"], 3), round(pod["busy_ratio"], 3)) == ("B", 0.91, 0.94)
+    assert (pod["grade"], round(pod["share_low"], 3), pod["share_high"], round(pod["busy_ratio"], 3)) == ("B", 0.91, 1.0, 0.94)
     assert pod["pool"] == "p"
 
 
