@@ -23,7 +23,6 @@ from lora_watch.errors import LoraWatchError, StoreError
 from lora_watch.explore import changes
 from lora_watch.explore.changes import Line
 from lora_watch.explore.queries import Past, overview
-from lora_watch.explore.situation import Finder
 from lora_watch.model import HOUR, MINUTE, SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, TABLES
 from lora_watch.service import Service, set_up_logging, wall_clock
@@ -39,10 +38,6 @@ from lora_watch.store.tables import Store
 SEED = 1
 COLLECT_SECONDS = 2.0
 """Between two looks, of real time."""
-DIAGNOSE_SECONDS = 20.0
-"""Between two looks for findings, of real time: one takes about as much work as all else in so long."""
-EXPECTED = "lora-watch-expected.yaml"
-"""Announced experiments, in the folder of the tables."""
 STEP_SECONDS = 0.5
 """The cluster is told so much real time at once."""
 SETTLE_SECONDS = 4.0
@@ -108,7 +103,7 @@ def run(
         console.print(f"gpus      {cluster.gpus_url}")
         settings = _settings(cluster, live.scenario, folder, settle, speed, live.start - live.scenario.begin)
         set_up_logging(settings.log)
-        service = Service(settings, sources_of(settings, clock), clock=clock, find=Finder(store, settings))
+        service = Service(settings, sources_of(settings, clock), clock=clock)
         past = _History(folder, scenario, moment, days)
         stack.callback(past.stop)
         teller = _Teller(
@@ -147,7 +142,6 @@ def _settings(cluster: Cluster, scenario: Scenario, folder: Path, settle: int, s
                     "events_per_tick": RECORDS_AT_ONCE,
                 },
                 "derive": {"interval": derive, "window": "10m", "lookback": (warm + HOUR) / SECOND},
-                "diagnose": {"interval": DIAGNOSE_SECONDS, "window": "20m", "expected": str(folder.resolve() / EXPECTED)},
                 "store": {"folder": str(folder.resolve())},
                 "exporter": {"port": 0},
                 "log": {"level": "error"},
