@@ -14,7 +14,7 @@ help: ## this text
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 demo: setup ## set up and watch a simulated cluster begin to thrash, seen by the ordinary service (SCENARIO=…, SPEED=…, DAYS=…)
-	@$(BIN)/lora-watch demo --scenario $(SCENARIO) --speed $(SPEED) --days $(DAYS)
+	@_RJEM_MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0 $(BIN)/lora-watch demo --scenario $(SCENARIO) --speed $(SPEED) --days $(DAYS)
 
 test: setup deps ## set up, the Debian packages included, and run every test but those of the real vLLM
 	$(BIN)/pytest -m "not vllm"
