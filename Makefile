@@ -1,9 +1,10 @@
 # Two commands do everything: `make demo` and `make test`. The rest is for those who change the code.
 PYTHON ?= python3
+WORKERS ?= 2
 VENV := .venv
 VENV_VLLM ?= $(CURDIR)/.venv-vllm
 BIN := $(VENV)/bin
-DEBIAN_PACKAGES := prometheus
+DEBIAN_PACKAGES := prometheus prometheus-alertmanager
 SCENARIO ?= thursday
 SPEED ?= 60
 DAYS ?= 30
@@ -17,7 +18,7 @@ demo: setup ## set up and watch a simulated cluster begin to thrash, seen by the
 	@_RJEM_MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0 $(BIN)/lora-watch demo --scenario $(SCENARIO) --speed $(SPEED) --days $(DAYS)
 
 test: setup deps ## set up, the Debian packages included, and run every test but those of the real vLLM
-	$(BIN)/pytest -m "not vllm"
+	$(BIN)/pytest -m "not vllm" -n $(WORKERS) --dist loadfile
 
 test-fast: setup ## the tests that take no more than a few seconds each
 	$(BIN)/pytest
