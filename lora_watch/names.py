@@ -147,3 +147,84 @@ SOURCE_ERRORS = "lora_watch_source_errors_total"
 JOB_RUNS = "lora_watch_job_runs_total"  # outcome
 JOB_SECONDS = "lora_watch_job_seconds"
 JOB_LAST_SUCCESS = "lora_watch_job_last_success_timestamp_seconds"
+
+# --- written: the exporter, by the look for findings: the last ten minutes of each pod -------------------------------------------
+RECENT_SWAPS = "lora_watch_recent_swaps_per_second"
+RECENT_LOADS = "lora_watch_recent_loads_per_second"
+RECENT_COLD_LOADS = "lora_watch_recent_cold_loads_per_second"
+RECENT_REQUESTS = "lora_watch_recent_requests_per_second"
+RECENT_MISS_RATIO = "lora_watch_recent_miss_ratio"
+RECENT_STALL_SHARE = "lora_watch_recent_stall_share_ratio"
+RECENT_SWAP_QUEUE = "lora_watch_recent_swap_queue_depth"
+RECENT_INFERENCE_SHARE = "lora_watch_recent_inference_share_ratio"  # the upper bound
+RECENT_GPU_BUSY = "lora_watch_recent_gpu_busy_ratio"
+RECENT_KV_CACHE = "lora_watch_recent_kv_cache_usage_ratio"
+
+# --- written: the exporter, by the look for findings: each pool, and what is open --------------------------------------------------
+POOL_ACTIVE_ADAPTERS = "lora_watch_pool_active_adapters"
+POOL_LOAD_SECONDS = "lora_watch_pool_load_seconds"  # phase = disk | copy
+POOL_PHANTOM_SLOTS = "lora_watch_pool_phantom_slots"
+WORKING_SET = "lora_watch_working_set_adapters"  # seconds
+PRESSURE = "lora_watch_working_set_pressure_ratio"
+PREDICTED_MISS_RATIO = "lora_watch_predicted_miss_ratio"
+NEWMASS = "lora_watch_newmass_ratio"
+NEW_ADAPTERS = "lora_watch_new_adapters"
+RHO_PEAK = "lora_watch_rho_peak_ratio"
+RHO_NOW = "lora_watch_rho_now_ratio"
+PEAK_REQUESTS = "lora_watch_peak_requests_per_second"
+IN_FLIGHT_PER_SLOT = "lora_watch_in_flight_per_slot_ratio"  # the fullest pod
+OPEN_FINDING = "lora_watch_open_finding"  # finding, kind, severity
+FINDING_INFO = "lora_watch_finding_info"  # finding, summary, cause, evidence, remedy, explorer
+
+# --- written: recording rules ------------------------------------------------------------------------------------------------------
+# level:metric:operations. pod: cluster, pool, role, pod. pool: cluster, pool, role. Rates are per second, over ten minutes.
+POD_SLOTS_RECORD = "pod:lora_slots:count"
+POD_SWAPS_RECORD = "pod:lora_swaps:rate10m"
+POD_LOADS_RECORD = "pod:lora_loads:rate10m"
+POD_COLD_LOADS_RECORD = "pod:lora_cold_loads:rate10m"
+POD_REQUESTS_RECORD = "pod:lora_requests:rate10m"
+POD_MISSES_RECORD = "pod:lora_misses:ratio10m"
+POD_LOADING_RECORD = "pod:lora_loading:ratio10m"  # share of pod time in loads
+POD_RESIDENCY_RECORD = "pod:lora_residency_seconds:mean10m"  # Little: slots ÷ load rate
+POD_SWAP_QUEUE_RECORD = "pod:lora_swap_queue:mean10m"
+POD_INFERENCE_RECORD = "pod:lora_inference_share:ratio10m"
+POD_GPU_BUSY_RECORD = "pod:lora_gpu_busy:ratio10m"
+POD_KV_CACHE_RECORD = "pod:lora_kv_cache_usage:mean10m"
+POD_SERVICE_RECORD = "pod:lora_service_seconds:mean10m"
+POD_QUEUED_REQUESTS_RECORD = "pod:lora_queued_requests:rate10m"  # only while a queue stood
+ADAPTER_REQUESTS_RECORD = "pool_adapter:lora_requests:rate10m"  # adapter
+ADAPTER_SEEN_RECORD = "pool_adapter:lora_last_seen:timestamp_seconds"  # adapter
+POOL_PODS_RECORD = "pool:lora_pods:count"
+POOL_SLOTS_RECORD = "pool:lora_slots:sum"
+POOL_SWAPS_RECORD = "pool:lora_swaps_per_pod:rate10m"
+POOL_LOADS_RECORD = "pool:lora_loads_per_pod:rate10m"
+POOL_COLD_RECORD = "pool:lora_cold_loads:ratio1h"  # of the loads
+POOL_REQUESTS_RECORD = "pool:lora_requests:rate10m"
+POOL_MISSES_RECORD = "pool:lora_misses:ratio10m"
+POOL_LOADING_RECORD = "pool:lora_loading:ratio10m"
+POOL_RESIDENCY_RECORD = "pool:lora_residency_seconds:mean10m"
+POOL_SWAP_QUEUE_RECORD = "pool:lora_swap_queue:sum10m"
+POOL_INFERENCE_RECORD = "pool:lora_inference_share:ratio10m"
+POOL_GPU_BUSY_RECORD = "pool:lora_gpu_busy:ratio10m"
+POOL_NOT_INFERRING_RECORD = "pool:lora_busy_not_inferring:ratio10m"
+POOL_KV_CACHE_RECORD = "pool:lora_kv_cache_usage:max10m"
+POOL_ACTIVE_RECORD = "pool:lora_active_adapters:count1h"
+POOL_ACTIVE_PER_SLOT_RECORD = "pool:lora_active_per_slot:ratio1h"
+POOL_WORKING_SET_RECORD = "pool:lora_working_set:adapters"  # seconds
+POOL_WORKING_SET_LOADS_RECORD = "pool:lora_working_set_loads:rate"  # seconds
+POOL_PRESSURE_RECORD = "pool:lora_working_set_pressure:ratio"
+POOL_PREDICTED_RECORD = "pool:lora_predicted_misses:ratio"
+POOL_NEWMASS_RECORD = "pool:lora_newmass:ratio"
+POOL_IN_FLIGHT_RECORD = "pool:lora_in_flight_per_slot:ratio"  # the fullest pod
+POOL_CAPACITY_RECORD = "pool:lora_capacity_per_pod:rate7d"
+POOL_PEAK_RECORD = "pool:lora_peak_requests:rate8h"
+POOL_RHO_PEAK_RECORD = "pool:lora_rho_peak:ratio"
+POOL_SATURATION_RECORD = "pool:lora_saturation:ratio"  # now; what an autoscaler should look at
+POOL_LOAD_SECONDS_RECORD = "pool_phase:lora_load_seconds:mean10m"  # phase
+POOL_SLOWDOWN_RECORD = "pool_phase:lora_load_slowdown:ratio"  # phase
+POOL_PHANTOM_RECORD = "pool:lora_phantom_slots:sum"
+POOL_BLIND_PODS_RECORD = "pool:lora_blind_pods:count"
+POOL_LOST_RECORD = "pool:lora_lost_records:increase10m"
+WATCH_SILENT_RECORD = "watch:lora_silent:bool"
+WATCH_LAG_RECORD = "watch:lora_lag_seconds:max"
+WATCH_LOOKS_RECORD = "watch:lora_looks:increase10m"
