@@ -148,7 +148,7 @@ JOB_RUNS = "lora_watch_job_runs_total"  # outcome
 JOB_SECONDS = "lora_watch_job_seconds"
 JOB_LAST_SUCCESS = "lora_watch_job_last_success_timestamp_seconds"
 
-# --- written: the exporter, by the look for findings: the last ten minutes of each pod -------------------------------------------
+# --- written: the exporter, by the look for findings: the last ten minutes of each pod ------------------------------------------
 RECENT_SWAPS = "lora_watch_recent_swaps_per_second"
 RECENT_LOADS = "lora_watch_recent_loads_per_second"
 RECENT_COLD_LOADS = "lora_watch_recent_cold_loads_per_second"
@@ -159,8 +159,9 @@ RECENT_SWAP_QUEUE = "lora_watch_recent_swap_queue_depth"
 RECENT_INFERENCE_SHARE = "lora_watch_recent_inference_share_ratio"  # the upper bound
 RECENT_GPU_BUSY = "lora_watch_recent_gpu_busy_ratio"
 RECENT_KV_CACHE = "lora_watch_recent_kv_cache_usage_ratio"
+RECENT_LOST = "lora_watch_recent_lost_records"
 
-# --- written: the exporter, by the look for findings: each pool, and what is open --------------------------------------------------
+# --- written: the exporter, by the look for findings: each pool, and what is open -----------------------------------------------
 POOL_ACTIVE_ADAPTERS = "lora_watch_pool_active_adapters"
 POOL_LOAD_SECONDS = "lora_watch_pool_load_seconds"  # phase = disk | copy
 POOL_PHANTOM_SLOTS = "lora_watch_pool_phantom_slots"
@@ -176,7 +177,7 @@ IN_FLIGHT_PER_SLOT = "lora_watch_in_flight_per_slot_ratio"  # the fullest pod
 OPEN_FINDING = "lora_watch_open_finding"  # finding, kind, severity
 FINDING_INFO = "lora_watch_finding_info"  # finding, summary, cause, evidence, remedy, explorer
 
-# --- written: recording rules ------------------------------------------------------------------------------------------------------
+# --- written: recording rules ---------------------------------------------------------------------------------------------------
 # level:metric:operations. pod: cluster, pool, role, pod. pool: cluster, pool, role. Rates are per second, over ten minutes.
 POD_SLOTS_RECORD = "pod:lora_slots:count"
 POD_SWAPS_RECORD = "pod:lora_swaps:rate10m"
@@ -215,6 +216,7 @@ POOL_WORKING_SET_LOADS_RECORD = "pool:lora_working_set_loads:rate"  # seconds
 POOL_PRESSURE_RECORD = "pool:lora_working_set_pressure:ratio"
 POOL_PREDICTED_RECORD = "pool:lora_predicted_misses:ratio"
 POOL_NEWMASS_RECORD = "pool:lora_newmass:ratio"
+POD_IN_FLIGHT_RECORD = "pod:lora_in_flight_per_slot:ratio"
 POOL_IN_FLIGHT_RECORD = "pool:lora_in_flight_per_slot:ratio"  # the fullest pod
 POOL_CAPACITY_RECORD = "pool:lora_capacity_per_pod:rate7d"
 POOL_PEAK_RECORD = "pool:lora_peak_requests:rate8h"
