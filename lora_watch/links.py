@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 EXPLORER = "http://127.0.0.1:8501"
 """Where the explorer listens unless told."""
+RUNBOOKS = "https://example.org/lora-watch/alerts/runbooks"
+"""Where runbooks are served unless told: a page for each alert and kind of finding."""
 KEYS = ("from", "to", "cluster", "pool", "role", "pod", "adapter")
 
 
