@@ -1,0 +1,189 @@
+"""Can the other boards be believed? What is read, how late, what got lost, and whether the service does its jobs."""
+
+from lora_watch import names
+from lora_watch.boards import uids
+from lora_watch.boards.overview import TOP, highest
+from lora_watch.boards.panel import FULL_ONLY, Board, Column, Kind, Panel, Query, Row
+from lora_watch.boards.scope import of
+from lora_watch.boards.words import AGENT, EXPORTED, POD, POOL, RECORDED, WATCHED, rising
+
+RATE = "$__rate_interval"
+LATE_SECONDS = rising(120, 600)
+
+
+def _source(metric: str) -> str:
+    return f"sum by (source) (rate({metric}[{RATE}]))"
+
+
+FIRST = (
+    Panel(
+        "Pods nobody hears of",
+        Kind.NUMBERS,
+        "none",
+        "Pods of a pool whose engine is there and whose agent tells nothing: what they do is not in any figure.",
+        RECORDED,
+        (Query(f"topk(4, {of(names.POOL_BLIND_PODS_RECORD)})", POOL),),
+        width=6,
+        height=5,
+        steps=rising(1),
+    ),
+    Panel(
+        "Records lost",
+        Kind.NUMBERS,
+        "none",
+        "Records that agents could not keep within the last ten minutes: figures over that time are lower bounds.",
+        AGENT,
+        (Query(f"topk(4, {of(names.POOL_LOST_RECORD)})", POOL),),
+        width=6,
+        height=5,
+        steps=rising(1),
+    ),
+    Panel(
+        "Latest source",
+        Kind.NUMBERS,
+        "s",
+        "How far behind now the last complete read of a source is, the four that are furthest behind.",
+        WATCHED,
+        (Query(f"topk(4, max by (source) ({names.SOURCE_LAG}))", "{{source}}"),),
+        width=6,
+        height=5,
+        installs=FULL_ONLY,
+        steps=LATE_SECONDS,
+    ),
+    Panel(
+        "Looks for findings",
+        Kind.NUMBERS,
+        "none",
+        "How often the service looked for findings within the last ten minutes; 0 is a watcher that is blind.",
+        WATCHED,
+        (Query(names.WATCH_LOOKS_RECORD, "looks"),),
+        width=6,
+        height=5,
+        installs=FULL_ONLY,
+    ),
+    Panel(
+        "Sources",
+        Kind.TABLE,
+        "short",
+        "One row a source: how far behind it is, rows stored per second, what failed, got lost or came too late per second.",
+        WATCHED,
+        (
+            Query(f"max by (source) ({names.SOURCE_LAG})", "Behind", "s", LATE_SECONDS),
+            Query(f"max by (source) (time() - {names.SOURCE_LAST_SUCCESS})", "Read before", "s", LATE_SECONDS),
+            Query(_source(names.SOURCE_ROWS), "Rows", "suffix:/s"),
+            Query(_source(names.SOURCE_ERRORS), "Errors", "suffix:/s"),
+            Query(_source(names.SOURCE_LOST), "Lost", "suffix:/s"),
+            Query(_source(names.SOURCE_LATE), "Late", "suffix:/s"),
+        ),
+        width=12,
+        height=8,
+        installs=FULL_ONLY,
+        columns=(Column("source", "Source"),),
+        sort=("Behind", True),
+    ),
+    Panel(
+        "Jobs",
+        Kind.TABLE,
+        "short",
+        "One row a job of the service: when it last ended well, how long 95 % of its runs took at most in the window, and its "
+        "runs "
+        "per second.",
+        WATCHED,
+        (
+            Query(f"max by (job) (time() - {names.JOB_LAST_SUCCESS})", "Ended well before", "s", LATE_SECONDS),
+            Query(f"histogram_quantile(0.95, sum by (job, le) (rate({names.JOB_SECONDS}_bucket[{RATE}])))", "p95 of a run", "s"),
+            Query(f"sum by (job) (rate({names.JOB_RUNS}[{RATE}]))", "Runs", "suffix:/s"),
+            Query(f'sum by (job) (rate({names.JOB_RUNS}{{outcome!="succeeded"}}[{RATE}]))', "Not well", "suffix:/s"),
+        ),
+        width=12,
+        height=8,
+        installs=FULL_ONLY,
+        columns=(Column("job", "Job"),),
+    ),
+)
+OVER_TIME = Row(
+    "Sources over time",
+    (
+        Panel(
+            "How far behind",
+            Kind.LINES,
+            "s",
+            "How far behind now the last complete read of a source is.",
+            WATCHED,
+            (Query(f"max by (source) ({names.SOURCE_LAG})", "{{source}}"),),
+            installs=FULL_ONLY,
+            bottom=0,
+        ),
+        Panel(
+            "Rows stored",
+            Kind.LINES,
+            "suffix:/s",
+            "Rows that a source brought, per second.",
+            WATCHED,
+            (Query(_source(names.SOURCE_ROWS), "{{source}}"),),
+            installs=FULL_ONLY,
+            bottom=0,
+        ),
+        Panel(
+            "Errors, losses, late rows",
+            Kind.LINES,
+            "suffix:/s",
+            "Per second: reads that failed and problems of single pods; records dropped before they could be read; rows that "
+            "came "
+            "after their time had been read (they are stored).",
+            WATCHED,
+            tuple(
+                Query(_source(metric), f"{{{{source}}}}: {name}")
+                for metric, name in ((names.SOURCE_ERRORS, "errors"), (names.SOURCE_LOST, "lost"), (names.SOURCE_LATE, "late"))
+            ),
+            installs=FULL_ONLY,
+            bottom=0,
+        ),
+    ),
+)
+AGENTS = Row(
+    "Agents",
+    (
+        Panel(
+            "Records lost over time",
+            Kind.LINES,
+            "none",
+            "Records that agents could not keep, within ten minutes each.",
+            AGENT,
+            (Query(highest(names.POOL_LOST_RECORD), POOL),),
+            bottom=0,
+        ),
+        Panel(
+            "Largest event logs",
+            Kind.BARS,
+            "bytes",
+            f"Bytes of event log on a pod's disk, the {TOP} with the most; a cap deletes the oldest.",
+            AGENT,
+            (Query(f"topk({TOP}, {of(names.AGENT_LOG_BYTES)})", POD),),
+            bottom=0,
+            by_pod=True,
+        ),
+        Panel(
+            "Gap in Little's law",
+            Kind.BARS,
+            "percentunit",
+            f"How far occupied slots are from load rate times mean stay, the {TOP} pods with the widest gap. 0 on complete "
+            "data: a "
+            "wide gap says that events are missing.",
+            EXPORTED,
+            (Query(f"topk({TOP}, abs({of(names.LITTLE_RESIDUAL)}))", POD),),
+            installs=FULL_ONLY,
+            bottom=0,
+            by_pod=True,
+        ),
+    ),
+)
+BOARD = Board(
+    uids.WATCHER,
+    "lora_watch / Watcher",
+    "Whether the other boards can be believed: sources, how late they are, what was lost, and the jobs of the service.",
+    FIRST,
+    (OVER_TIME, AGENTS),
+    ("cluster", "pool", "role"),
+    several=("cluster", "pool", "role"),
+)
