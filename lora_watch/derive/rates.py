@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from lora_watch import names
-from lora_watch.derive.groups import POOL, group_columns, ranked_provenance, said_once
+from lora_watch.derive.groups import POD, POOL, group_columns, ranked_provenance, said_once
 from lora_watch.model import SECOND, Window
 
 
@@ -63,3 +63,16 @@ def rates_from_attempts(samples: pl.LazyFrame, window: Window, by: Sequence[str]
         .with_columns(requests=(pl.col("requests_per_second") * window.seconds).round().cast(pl.Int64))
         .select(*keys, "requests", "requests_per_second", "provenance")
     )
+
+
+def at_pods_of(rates: pl.LazyFrame, fleet: pl.LazyFrame) -> pl.LazyFrame:
+    """
+    The rates of the pods of ``fleet``, in the pool and role that the fleet has them in: a router has its own word for a pool,
+    and none for roles.
+
+    ``rates`` as :func:`rates_from_attempts` gives them by pod, ``fleet`` one row a pod. Pods are told by cluster and name, and
+    those that the fleet does not have have no row, the router's own (attempts that failed) among them. Of two pods of one name
+    the first, in order of pool and role, stands for both.
+    """
+    known = fleet.select(POD).sort(POD).unique(["cluster", "pod"], keep="first", maintain_order=True)
+    return rates.drop("pool", "role").join(known, on=["cluster", "pod"], nulls_equal=True).select(rates.collect_schema().names())

@@ -12,7 +12,7 @@ from lora_watch.derive.first_seen import USUAL, Newness, newmass
 from lora_watch.derive.forecast import HISTORY_SCHEMA, HORIZON, forecast
 from lora_watch.derive.groups import POD, POOL, ranked_provenance
 from lora_watch.derive.hysteresis import Limits, State, step
-from lora_watch.derive.rates import rates
+from lora_watch.derive.rates import at_pods_of, rates, rates_from_attempts
 from lora_watch.derive.saturation import in_flight, load_seconds, saturation
 from lora_watch.derive.working_set import working_set_from_rates
 from lora_watch.model import MINUTE, Window
@@ -30,7 +30,8 @@ then, and its usual rate would be taken for its limit (benchmarks/README.md, *de
 LIMITS: Mapping[str, Limits] = MappingProxyType(
     {
         "newmass": Limits(0.01, 0.005, 0, 10 * MINUTE),
-        # a fifth of requests: the least that hurts and the most that no pool should live with; calibrate it on own history
+        # a fifth of requests: the least that hurts and the most that no pool should live with; where a week of its misses is held
+        # a pool has its own (derive/usual_misses.py)
         "predicted_miss_ratio": Limits(0.2, 0.14, 2 * MINUTE, 10 * MINUTE),
         # below 0.8 no queue stood in any simulated minute, above it in two of three: benchmarks/README.md, *saturation*
         "rho_peak": Limits(0.8, 0.65, 2 * MINUTE, 10 * MINUTE),
@@ -61,12 +62,16 @@ def warning(
     history: pl.DataFrame | None = None,
     curves: pl.DataFrame | None = None,
     capacity: pl.DataFrame | None = None,
+    attempts: pl.LazyFrame | None = None,
     expected: Sequence[Expected] = (),
     newness: Newness = USUAL,
     horizon: int = HORIZON,
 ) -> pl.DataFrame:
     """
     What is coming, as of ``end`` (µs UTC), one row per pool with a request in the ten minutes (``SPAN``) before it.
+
+    A pool without requests has a row by the router's counters where ``attempts`` holds them (samples of these ten minutes):
+    rates by adapter and pod stand for requests, Che tells the misses of each pod. Who is new and what waits are unknown then.
 
     Inputs: ``requests`` and ``events`` that cover these ten minutes (more does no harm); ``fleet``, one row a pod with its
     columns, ``slots`` and, where known, ``seats``; ``seen`` (:func:`~lora_watch.derive.first_seen.first_seen`, up to ``end``);
@@ -90,20 +95,18 @@ def warning(
     * ``provenance``, the worst of all that went in.
     """
     window = Window(end - SPAN, end)
-    rate = rates(requests, window).collect()
-    pools = (
-        rate.group_by(*POOL)
-        .agg(pl.col("requests_per_second").sum(), provenance=ranked_provenance().max().cast(pl.String))
-        .sort(*POOL)
-    )
     pods = fleet.select(*POD, *(name for name in ("slots", "seats") if name in fleet.collect_schema())).collect()
+    asked = rates(requests, window).collect()
+    routed = _routed(attempts, window, pods, asked)
+    rate = pl.concat([asked, routed.group_by(*POOL, "adapter").agg(_summed()).select(asked.columns)])
+    pools = rate.group_by(*POOL).agg(_summed()).select(*POOL, "requests_per_second", "provenance").sort(*POOL)
     size = pods.group_by(*POOL).agg(
         pods=pl.len().cast(pl.Int64), slots=pl.when(pl.col("slots").is_not_null().all()).then(pl.col("slots").sum())
     )
     whole = (
         _beside(pools, size)
         .pipe(_beside, newmass(requests, seen, end, expected=expected, newness=newness).drop("requests", "provenance"))
-        .pipe(_beside, _predicted(rate, pods, size, curves))
+        .pipe(_beside, pl.concat([_predicted(asked, pods, size, curves), _predicted_by_rates(routed, pods, size)]))
         .pipe(_beside, working_set_from_rates(rate.lazy(), spans=[PRESSURE_SECONDS]).select(*POOL, adapters_in_span="adapters"))
         .pipe(_beside, _loads(events, window))
         .pipe(_beside, _peaks(pools, history, end, horizon))
@@ -180,14 +183,15 @@ def alarms(
     *,
     evidence: Mapping[Pool, Evidence] = MappingProxyType({}),
     limits: Mapping[str, Limits] = LIMITS,
+    own: Mapping[Pool, Mapping[str, Limits]] = MappingProxyType({}),
 ) -> pl.DataFrame:
     """
     Which signals of each pool are alarms after this round, with hysteresis; carry the answer to the next round as ``held``.
 
     Columns: the pool's, ``signal``, ``on``, ``since`` (µs UTC of the last change), ``pending``, ``at``, ``value``, ``enter``,
     ``leave``: see :class:`~lora_watch.derive.hysteresis.State`. ``evidence`` is that of
-    :func:`~lora_watch.derive.cusum.cusum`. While a pool is learning its ``newmass`` is unknown. A signal whose value is unknown,
-    or whose pool has no row, stays as it is: silence ends no alarm.
+    :func:`~lora_watch.derive.cusum.cusum`; ``own`` limits of a pool go before ``limits``. While a pool is learning its
+    ``newmass`` is unknown. A signal whose value is unknown, or whose pool has no row, stays as it is: silence ends no alarm.
     """
     before: dict[tuple[str | None, ...], State] = {}
     kept: dict[tuple[str | None, ...], tuple[float | None, float, float]] = {}
@@ -206,8 +210,9 @@ def alarms(
             values["cusum"] = evidence[pool].total
         for signal, value in values.items():
             key = (*pool, signal)
-            after[key] = step(before.get(key, State()), limits[signal], row["at"], value)
-            kept[key] = (value, limits[signal].enter, limits[signal].leave)
+            limit = own.get(pool, {}).get(signal, limits[signal])
+            after[key] = step(before.get(key, State()), limit, row["at"], value)
+            kept[key] = (value, limit.enter, limit.leave)
     rows = [(*key, state.on, state.since, state.pending, state.at, *kept[key]) for key, state in after.items()]
     return pl.DataFrame(rows, schema=ALARMS_SCHEMA, orient="row").sort(*POOL, "signal")
 
@@ -215,6 +220,28 @@ def alarms(
 def _beside(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
     """``right``'s columns beside the pools of ``left``."""
     return left.join(right, on=POOL, how="left", nulls_equal=True)
+
+
+def _summed() -> list[pl.Expr]:
+    """Of a group of rates: their sums, and the worst provenance."""
+    return [pl.col("requests", "requests_per_second").sum(), ranked_provenance().max().cast(pl.String)]
+
+
+def _routed(attempts: pl.LazyFrame | None, window: Window, pods: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+    """Rates by pod and adapter from the router's counters, of the pools without a request; none where all have some."""
+    others = pods.join(asked, on=POOL, how="anti", nulls_equal=True)
+    schema = {name: asked.schema[name] if name in asked.schema else pl.String() for name in (*POD, *asked.columns)}
+    if attempts is None or others.is_empty():
+        return pl.DataFrame(schema=schema)
+    return at_pods_of(rates_from_attempts(attempts, window, POD), others.lazy()).select(*schema).collect()
+
+
+def _predicted_by_rates(rate: pl.DataFrame, pods: pl.DataFrame, size: pl.DataFrame) -> pl.DataFrame:
+    """As :func:`_predicted`, by Che's approximation of each pod from rates by pod."""
+    known = pods["slots"].drop_nulls().unique()
+    slots = sorted({count for each in known for count in (each - 1, each, each + 1) if count >= 0})
+    curves = che(rate.lazy(), slots).with_columns(requests=pl.col("requests_per_second"))
+    return _predicted(rate, pods, size, curves)
 
 
 def _predicted(rate: pl.DataFrame, pods: pl.DataFrame, size: pl.DataFrame, curves: pl.DataFrame | None) -> pl.DataFrame:

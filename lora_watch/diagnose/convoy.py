@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
+from lora_watch.diagnose.finding import Confidence, Finding, Possible, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, said, together
-from lora_watch.diagnose.words import count, percent
+from lora_watch.diagnose.words import PRELOAD, count, percent
 from lora_watch.model import Window
 
 
@@ -38,9 +38,12 @@ def convoy(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
             ),
             remedies=(
                 Remedy(
-                    "spread", "spread what asks for many adapters at once over minutes, a job's start for instance", of="waits"
+                    "spread",
+                    "spread what asks for many adapters at once over minutes, a job's start for instance",
+                    Possible.NOW,
+                    of="waits",
                 ),
-                Remedy("preload", "preload these adapters before they are asked for", of="waits"),
+                Remedy("preload", "preload these adapters before they are asked for", Possible.NOW, of="waits", why=PRELOAD),
             ),
             avoid=("Scaling out on GPU utilisation: the pods are waiting for loads, not for compute.",),
             **head(group, window),

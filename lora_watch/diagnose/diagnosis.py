@@ -21,7 +21,8 @@ class Margin:
     """
     How far one number is from where it would be trouble. ``value`` None: not known, ``why`` says why not.
 
-    ``limit`` is the value at which a finding would open; ``text`` is the number in words.
+    ``limit`` is the value at which a finding would open; ``text`` is the number in words, ``over`` what span it is of, and
+    ``trouble`` the limit in the words of ``text``, with a reason where it is not the same for all pools.
     """
 
     name: str
@@ -32,11 +33,13 @@ class Margin:
     provenance: str | None = None
     method: str = ""
     why: str = ""
+    over: str = ""
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """One pool of one role: how it is and with what margins. ``slots`` are those of all its pods."""
+    """One pool of one role: how it is and with what margins. ``slots``: of all its pods, None where any's are unknown."""
 
     cluster: str
     pool: str
@@ -76,7 +79,21 @@ class Diagnosis:
 
 
 def in_order(findings: "tuple[Finding, ...] | list[Finding]") -> tuple[Finding, ...]:
-    """Findings that go on before those that are over, the graver first, then the newer, then by what they are about."""
+    """
+    Findings that go on before those that are over, the graver first, what happens before how a pool is set up, then the newer,
+    then by what they are about.
+    """
     return tuple(
-        sorted(findings, key=lambda one: (one.until is not None, -one.severity.rank, -one.since, one.kind, one.pool, one.scope))
+        sorted(
+            findings,
+            key=lambda one: (
+                one.until is not None,
+                -one.severity.rank,
+                not one.happens,
+                -one.since,
+                one.kind,
+                one.pool,
+                one.scope,
+            ),
+        )
     )

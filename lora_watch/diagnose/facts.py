@@ -9,6 +9,9 @@ import polars as pl
 from lora_watch.derive.cusum import THRESHOLD, Evidence
 from lora_watch.derive.hysteresis import Limits, State
 from lora_watch.derive.timeline import high_spans
+from lora_watch.derive.usual_misses import DAYS, MissLimit
+from lora_watch.derive.warning import LIMITS
+from lora_watch.diagnose.words import count, percent
 from lora_watch.model import HOUR, MINUTE, SECOND, Provenance, Window, worst
 from lora_watch.recommend.levers import NOTHING, Levers
 
@@ -29,8 +32,10 @@ class PoolFacts:
     the window; ``adapters``: one row for each that was asked for in the window, with ``adapter``, ``requests`` (in the last ten
     minutes), ``first_seen`` (µs UTC) and ``announced``; ``learning``: the pool is too young to call anything new; ``warning``:
     its row of the early warning, None where nothing was asked for; ``alarms``: by signal, whether it is one and since when.
-    ``doubled``: the CUSUM of its misses against what is usual at the hour, None while nobody knows what is. ``replay`` tells what
-    levers would have changed in a part of the window.
+    ``doubled``: the CUSUM of its misses against what is usual at the hour, None while nobody knows what is. ``routed``: there is
+    no request, and ``adapters`` are those of the last ten minutes by the router's counters, ``first_seen`` unknown; ``usual``:
+    the limit of its miss ratio, None where no history of its misses is held. ``replay`` tells what levers would have changed in
+    a part of the window.
     """
 
     window: Window
@@ -44,6 +49,8 @@ class PoolFacts:
     warning: Mapping[str, Any] | None = None
     alarms: Mapping[str, State] = field(default_factory=dict)
     doubled: Evidence | None = None
+    routed: bool = False
+    usual: MissLimit | None = None
     replay: Callable[[Window], Levers] = lambda _: NOTHING
     _cache: dict[Window, Levers] = field(default_factory=dict)
 
@@ -95,19 +102,50 @@ class PoolFacts:
 
     @property
     def slots(self) -> int | None:
-        """Slots of all pods, None where they are known of none."""
-        known = self.pods["slots"].drop_nulls()
-        return int(known.sum()) if len(known) else None
+        """Slots of all pods, None where those of any are unknown: a part is nothing to set against the whole."""
+        slots = self.pods["slots"]
+        return int(slots.sum()) if len(slots) and not slots.null_count() else None
+
+    @property
+    def slots_said(self) -> str:
+        """The slots in words: of all pods, or at least so many, or unknown."""
+        slots = self.pods["slots"]
+        unknown = slots.null_count()
+        if unknown == len(slots):
+            return "an unknown number of slots"
+        known = count(int(slots.sum()), "slot")
+        return f"at least {known} (those of {count(unknown, 'pod')} are unknown)" if unknown else known
 
     @property
     def slots_per_pod(self) -> int | None:
-        """Slots of the pod that has fewest."""
+        """Slots of the pod that has fewest, of those whose slots are known."""
         known = self.pods["slots"].drop_nulls()
         return int(known.min()) if len(known) else None  # type: ignore[arg-type]  # a column of integers
 
     @property
+    def method(self) -> str:
+        """How the predicted misses were come by, and how far they can be off; empty where there are none."""
+        told = self.warning or {}
+        return ": ".join(str(told[name]) for name in ("method", "error_class") if told.get(name))
+
+    @property
+    def miss_limit(self) -> Limits:
+        """From which predicted miss ratio on it is trouble: the pool's own limit where it could be learned."""
+        return self.usual.limits if self.usual is not None else LIMITS["predicted_miss_ratio"]
+
+    @property
+    def miss_limit_said(self) -> str:
+        """The same in words, with the reason for just this limit."""
+        days = 0.0 if self.usual is None else self.usual.days
+        limit = percent(self.miss_limit.enter)
+        if self.usual is not None and self.usual.learned:
+            return f"{limit}, learned from {days:.0f} days of this pool"
+        held = f"{days:.1f} days" if days else "nothing"
+        return f"{limit}, for all pools alike: {held} of this pool's misses is held, {DAYS:.0f} days teach a limit of its own"
+
+    @property
     def active_adapters(self) -> int:
-        """Adapters that were asked for in the window."""
+        """Adapters that were asked for in the window; ``routed``: in the last ten minutes."""
         return self.adapters.height
 
     def newcomers(self, since: int) -> tuple[tuple[str, ...], float]:

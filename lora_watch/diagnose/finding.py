@@ -36,12 +36,32 @@ class Confidence(StrEnum):
     LOW = "low"
 
 
-class Possible(StrEnum):
-    """Whether a remedy can be applied. Ordered from what is best to do first."""
+CONFIGURATION = frozenset({"slots-below-adapters", "no-warm-tier", "pins-fill-slots", "rank-waste", "no-lora-scorer"})
+"""Kinds of findings about how a pool is set up: true at any time, so what happens now goes before them."""
 
-    NOW = "now"  # by a call to the running engine or router
-    RESTART = "restart"  # by a flag or a deployment: the pods start anew
+
+class Possible(StrEnum):
+    """What a remedy takes. Ordered from what is best to do first."""
+
+    NOW = "now"  # by a call to the running engine, or by those who send the requests
+    SCALE = "new pods"  # by scaling: those that run go on
+    ROUTER = "router restart"  # by the router's configuration: pods keep what they hold
+    RESTART = "restart"  # by a flag of the engine: the pods start anew
     NOT_HERE = "not here"  # this engine or deployment offers no way; said so that nobody looks for it
+
+    @property
+    def takes(self) -> str:
+        """What it takes, in words."""
+        return _TAKES[self]
+
+
+_TAKES = {
+    Possible.NOW: "can be done now",
+    Possible.SCALE: "takes new pods, no restart",
+    Possible.ROUTER: "takes a restart of the router",
+    Possible.RESTART: "takes a restart of the pods",
+    Possible.NOT_HERE: "not possible here",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +131,11 @@ class Finding:
         """What it is about, 16 hex digits: the same at the next moment and after a restart."""
         text = json.dumps([self.kind, self.cluster, self.pool, self.role, self.scope])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def happens(self) -> bool:
+        """Whether it is about what happens in the pool, not about how that is set up."""
+        return self.kind not in CONFIGURATION
 
     @property
     def provenance(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
+from lora_watch.diagnose.finding import Confidence, Finding, Possible, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, said, together
 from lora_watch.diagnose.words import count, listed, named, percent, span
 from lora_watch.model import Window
@@ -35,7 +35,10 @@ def imbalance(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
             ),
             remedies=(
                 Remedy(
-                    "routing", "let the busiest adapters be served by more pods, or weigh load more against affinity", of="load"
+                    "routing",
+                    "let the busiest adapters be served by more pods, or weigh load more against affinity",
+                    Possible.ROUTER,
+                    of="load",
                 ),
             ),
             avoid=("Scaling out: the new pods stay as idle as the others while the routing is what it is.",),

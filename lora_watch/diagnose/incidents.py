@@ -140,8 +140,11 @@ class Incident:
 
     @property
     def leading(self) -> Life:
-        """The life whose sentence is the title: of the worst severity the one that opened first, conditions aside."""
-        return max(self._events, key=lambda life: (life.worst.severity.rank, -life.opened, life.id))
+        """
+        The life whose sentence is the title: of the worst severity the one that opened first, what happened before how the pool
+        is set up, conditions aside.
+        """
+        return max(self._events, key=lambda life: (life.worst.severity.rank, life.worst.happens, -life.opened, life.id))
 
     @property
     def title(self) -> str:
@@ -152,7 +155,8 @@ class Incident:
     def cause(self) -> str:
         """Why: beside a harm the sentence of the first finding that warns of a cause, else the leading finding's own cause."""
         first = [*self._events, *(life for life in self.lives if life not in self._events)]
-        causes = [life.worst.summary for life in first if life.worst.severity is Severity.WARN]
+        warned = [life.worst for life in first if life.worst.severity is Severity.WARN]
+        causes = [one.summary for one in sorted(warned, key=lambda one: not one.happens)]
         return causes[0] if self.severity is Severity.HARM and causes else self.leading.worst.cause
 
     @property

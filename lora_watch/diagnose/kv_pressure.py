@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
+from lora_watch.diagnose.finding import Confidence, Finding, Possible, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, known, said, together
 from lora_watch.diagnose.words import named, percent, span
 from lora_watch.model import Provenance, Window
@@ -32,8 +32,9 @@ def kv_pressure(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
                 for row in group[:5]
             ),
             remedies=(
-                Remedy("pods", "add pods, or shorten what is in flight (max_num_seqs, lengths)", of="waits"),
-                *([Remedy("configuration", "lower --max-loras or --max-lora-rank: their memory is KV cache then", of="waits")]),
+                Remedy("pods", "add pods", Possible.SCALE, of="waits"),
+                Remedy("configuration", "shorten what is in flight (--max-num-seqs, lengths of prompts and answers)", of="waits"),
+                Remedy("configuration", "lower --max-loras or --max-lora-rank: their memory is KV cache then", of="waits"),
             ),
             avoid=("Adding slots now: each takes memory from the KV cache.",),
             unknown=() if known(group) == Provenance.OBSERVED else ("The cache's use is sampled, not seen all the time.",),

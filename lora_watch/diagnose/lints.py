@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Remedy, Severity
+from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Possible, Remedy, Severity
 from lora_watch.diagnose.words import count
 from lora_watch.model import Provenance
 from lora_watch.sources.adapter_files import AdapterFile
@@ -159,6 +159,7 @@ def _pins_fill_slots(row: Mapping[str, Any]) -> Lint | None:
             Remedy(
                 "unpin",
                 "unpin what is asked for least",
+                Possible.NOW,
                 why="vLLM has no call that unpins: removing the adapter and adding it again does, and so does a restart",
             ),
             Remedy("slots", "raise --max-loras above the number of pins by what the others need"),
@@ -244,6 +245,7 @@ def _routers(routers: Iterable[RouterSetup], short: pl.DataFrame, at: int) -> It
                 Remedy(
                     "routing",
                     "add lora-affinity-scorer to each of these profiles, with a weight no prefix hit outvotes (KServe uses 4)",
+                    Possible.ROUTER,
                 ),
             ),
             scope=router.where,

@@ -53,9 +53,9 @@ def _finding(facts: PoolFacts, names: tuple[str, ...], since: int, share: float,
     before, now = facts.before(since, "loads", "requests"), facts.loads_per_request
     predicted = facts.warned("predicted_miss_ratio")
     crowded = slots is not None and len(names) >= max(CROWD * slots, LEAST_CROWD) and active > slots
-    hurts = crowded or _hurts(before, now, predicted)
+    hurts = crowded or _hurts(before, now, predicted, facts.miss_limit.enter)
     severity = Severity.WARN if hurts and not announced else Severity.INFORMATION
-    room = "" if slots is None else f"; {active} adapters are now in use on {count(slots, 'slot')}"
+    room = "" if facts.slots_per_pod is None else f"; {active} adapters are now in use on {facts.slots_said}"
     misses = f"; misses {percent(before)} → {percent(now)}" if before is not None and now is not None else ""
     effect = "the working set grows beyond the slots" if hurts else "there is room for them"
     return Finding(
@@ -78,9 +78,9 @@ def _finding(facts: PoolFacts, names: tuple[str, ...], since: int, share: float,
     )
 
 
-def _hurts(before: float | None, now: float | None, predicted: float | None) -> bool:
+def _hurts(before: float | None, now: float | None, predicted: float | None, limit: float) -> bool:
     risen = now is not None and now >= LEAST_MISSES and (before is None or now >= WORSE * before)
-    coming = predicted is not None and predicted > LIMITS["predicted_miss_ratio"].enter
+    coming = predicted is not None and predicted > limit
     return risen or (coming and (now is None or now >= LEAST_MISSES))
 
 
@@ -90,8 +90,8 @@ def _evidence(facts: PoolFacts, share: float, span: int, new: int, predicted: fl
     yield Evidence(text, "newmass", share, "ratio", known)
     yield Evidence(f"{count(new, 'adapter')} first seen in the last hour", "new_adapters", float(new), "", known)
     if predicted is not None:
-        method = str((facts.warning or {}).get("method") or "")
-        yield Evidence(f"predicted miss ratio {predicted:.2f}", "predicted_miss_ratio", predicted, "ratio", known, method)
+        text = f"{percent(predicted)} of requests are predicted to miss; trouble from {facts.miss_limit_said}"
+        yield Evidence(text, "predicted_miss_ratio", predicted, "ratio", known, facts.method)
 
 
 def _remedies(who: str) -> tuple[Remedy, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
+from lora_watch.diagnose.finding import Confidence, Finding, Possible, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, said, together
 from lora_watch.diagnose.words import count, listed, percent
 from lora_watch.model import Window
@@ -27,7 +27,10 @@ def prefix_reuse(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
             evidence=(said(group, "recomputed_tokens", tokens, f"about {count(tokens, 'token')} prefilled again", "tokens"),),
             remedies=(
                 Remedy(
-                    "experiment", "split by user rather than by request, so that a prefix stays with one variant", of="prefill"
+                    "experiment",
+                    "split by user rather than by request, so that a prefix stays with one variant",
+                    Possible.NOW,
+                    of="prefill",
                 ),
             ),
             avoid=("Taking the lost reuse for swaps: the prompts are computed again, the weights are there.",),

@@ -38,9 +38,11 @@ def saturation(facts: PoolFacts) -> Iterator[Finding]:
     now = facts.warned("rho_now")
     peak = facts.warned("peak_rps")
     known = facts.provenance
-    evidence = [Evidence(f"rho {rho:.2f}{when}; trouble from {LIMITS['rho_peak'].enter}", "rho_peak", rho, "ratio", known)]
+    limit = percent(LIMITS["rho_peak"].enter)
+    needs = f"needs {percent(rho)} of what the pool can do (rho)"
+    evidence = [Evidence(f"the load{when} {needs}; trouble from {limit}", "rho_peak", rho, "ratio", known)]
     if now is not None:
-        evidence.append(Evidence(f"rho now {now:.2f}", "rho_now", now, "ratio", known))
+        evidence.append(Evidence(f"{percent(now)} of it is in use now", "rho_now", now, "ratio", known))
     if peak is not None:
         method = str(told.get("peak_method") or "")
         evidence.append(Evidence(f"{peak:.3g} requests per second expected then", "peak_rps", peak, "per second", known, method))
@@ -53,7 +55,9 @@ def saturation(facts: PoolFacts) -> Iterator[Finding]:
         pool=facts.pool,
         role=facts.role,
         since=since,
-        summary=f"The pool {'is saturated' if now is not None and now >= 1 else 'saturates' + when}: rho {rho:.2f}",
+        summary=f"The pool is saturated: the load needs {percent(now)} of what the pool can do now, {percent(rho)}{when} (rho)"
+        if now is not None and now >= 1
+        else f"The pool saturates{when}: the load then {needs}",
         cause=f"First to run out: {WORDS[word] if word else 'unknown'}.",
         confidence=_CONFIDENCES.get(told.get("peak_method"), Confidence.LOW),
         weight=rho,
@@ -80,7 +84,14 @@ def hard_cliff(facts: PoolFacts) -> Iterator[Finding]:
     waiting = row["swap_queue_mean"].item() if row.height == 1 and "swap_queue_mean" in row.columns else None
     known = facts.provenance
     evidence = [
-        Evidence(f"adapters in flight ÷ slots on {where}: {full:.2f}", "hard_cliff", full, "ratio", known),
+        Evidence(
+            f"adapters with a request in flight take {percent(full)} of the slots of {where}; trouble from "
+            f"{percent(LIMITS['hard_cliff'].enter)}",
+            "hard_cliff",
+            full,
+            "ratio",
+            known,
+        ),
     ]
     if waiting is not None:
         evidence.append(Evidence(f"{waiting:.3g} requests wait for a slot there", "swap_queue_mean", waiting, "", known))
@@ -107,7 +118,7 @@ def hard_cliff(facts: PoolFacts) -> Iterator[Finding]:
 def _remedies(facts: PoolFacts, word: Bottleneck | None) -> tuple[Remedy, ...]:
     each = facts.slots_per_pod
     more = f" (--max-loras {each} → {each + 1})" if each else ""
-    remedies = [Remedy("pods", "add pods: each brings slots, seats and time", of="load")]
+    remedies = [Remedy("pods", "add pods: each brings slots, seats and time", Possible.SCALE, of="load")]
     if word in (Bottleneck.SLOTS, Bottleneck.LOADS):
         slots = next((one for one in facts.levers.levers if (one.lever, one.amount) == ("slots", 1)), None)
         remedies.insert(
@@ -121,7 +132,7 @@ def _remedies(facts: PoolFacts, word: Bottleneck | None) -> tuple[Remedy, ...]:
                 method=slots.method if slots and word is Bottleneck.LOADS else "",
             ),
         )
-        remedies.append(Remedy("routing", "route by adapter, so that a pod is asked for fewer of them"))
+        remedies.append(Remedy("routing", "route by adapter, so that a pod is asked for fewer of them", Possible.ROUTER))
     if word is Bottleneck.SEATS:
         remedies.insert(0, Remedy("configuration", "raise --max-num-seqs, if the KV cache has room for it", of="waits"))
     if facts.alarm("newmass") is not None:

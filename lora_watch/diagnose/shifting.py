@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
+from lora_watch.diagnose.finding import Confidence, Finding, Possible, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, said, together
-from lora_watch.diagnose.words import count, percent
+from lora_watch.diagnose.words import PRELOAD, count, percent
 from lora_watch.model import SECOND, Window
 
 
@@ -40,7 +40,15 @@ def shifting(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
                     "ratio",
                 ),
             ),
-            remedies=(Remedy("preload", "preload by the hour of the week, if the loads at a change of shift hurt", of="loads"),),
+            remedies=(
+                Remedy(
+                    "preload",
+                    "preload by the hour of the week, if the loads at a change of shift hurt",
+                    Possible.NOW,
+                    of="loads",
+                    why=PRELOAD,
+                ),
+            ),
             avoid=("Pinning by counts of a month: what leads there sleeps half of the day.",),
             **{**head([row], window), "until": None},
         )

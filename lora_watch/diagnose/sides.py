@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
+from lora_watch.diagnose.finding import Confidence, Finding, Possible, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, names, said, together
 from lora_watch.diagnose.words import listed
 from lora_watch.model import Window
@@ -30,7 +30,10 @@ def swapping_side(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
                 )
                 for name, rate in rates.items()
             ),
-            remedies=(Remedy("slots", f"give the {side} pods the slots of the {other} pods, or route by adapter there"),),
+            remedies=(
+                Remedy("slots", f"give the {side} pods as many slots as the {other} pods have"),
+                Remedy("routing", f"route by adapter among the {side} pods", Possible.ROUTER),
+            ),
             avoid=(f"Changing the {other} pods: they are well.",),
             scope="swaps",
             **head([row], window),

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from lora_watch.diagnose.finding import Confidence, Finding, Remedy, Severity
+from lora_watch.diagnose.finding import Confidence, Finding, Possible, Remedy, Severity
 from lora_watch.diagnose.heads import flagged, head, said, together
-from lora_watch.diagnose.words import count, named, span
+from lora_watch.diagnose.words import PRELOAD, count, named, span
 from lora_watch.model import Window
 
 
@@ -40,9 +40,18 @@ def stampede(found: pl.DataFrame, window: Window) -> Iterator[Finding]:
                 ),
             ),
             remedies=(
-                Remedy("preload", "preload the adapter where it is meant to be served, before the traffic comes", of="loads"),
                 Remedy(
-                    "routing", "route with coalescing or a placement bonus, so that requests wait for the one load", of="loads"
+                    "preload",
+                    "preload the adapter where it is meant to be served, before the traffic comes",
+                    Possible.NOW,
+                    of="loads",
+                    why=PRELOAD,
+                ),
+                Remedy(
+                    "routing",
+                    "route with coalescing or a placement bonus, so that requests wait for the one load",
+                    Possible.ROUTER,
+                    of="loads",
                 ),
             ),
             avoid=("More slots: the adapter was not evicted, it was not there.",),

@@ -23,8 +23,8 @@ def swaps_alone(facts: PoolFacts) -> Iterator[Finding]:
     A warning, and harm where pods stand still for loads ``HARM_SHARE`` of the time or more. Nothing where slots are unknown, or
     where a request is held: then misses tell better.
     """
-    slots, each, rate = facts.slots, facts.slots_per_pod, facts.swaps_per_second
-    if slots is None or each is None or rate is None or facts.timeline["requests"].sum():
+    each, rate = facts.slots_per_pod, facts.swaps_per_second
+    if each is None or rate is None or facts.timeline["requests"].sum():
         return
     lines = facts.timeline.with_columns(rate=pl.col("swaps") / facts.pods.height / (MINUTE / SECOND))
     spans = high_spans(lines, "rate", SWAPS, facts.window.end)
@@ -33,7 +33,7 @@ def swaps_alone(facts: PoolFacts) -> Iterator[Finding]:
     stalled, known = facts.stall_share, facts.provenance
     evidence = [Evidence(f"{rate:.3g} swaps per second and pod", "swaps_per_second", rate, "per second", known)]
     if stalled is not None:
-        text = f"pods stood still for loads {percent(stalled)} of the time"
+        text = f"pods stood still for loads {percent(stalled)} of the last 10 min; harm from {percent(HARM_SHARE)}"
         evidence.append(Evidence(text, "stall_share", stalled, "ratio", known))
     yield Finding(
         kind="thrash",
@@ -42,7 +42,7 @@ def swaps_alone(facts: PoolFacts) -> Iterator[Finding]:
         pool=facts.pool,
         role=facts.role,
         since=spans[-1][0],
-        summary=f"Thrash: {rate:.2g} swaps per second and pod on {count(slots, 'slot')} ({each} per pod); no request is told",
+        summary=f"Thrash: {rate:.2g} swaps per second and pod on {facts.slots_said} ({each} per pod); no request is told",
         cause=f"Working set above the slots of each pod: more adapters are wanted in turn than {count(each, 'slot')} can hold.",
         confidence=Confidence.MEDIUM,
         weight=rate,

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from lora_watch.derive.locality import Method
 from lora_watch.diagnose.facts import PoolFacts
 from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Possible, Remedy, Severity, ranked
+from lora_watch.diagnose.one_slot_short import removed_by_one_slot, short_said
 from lora_watch.diagnose.words import count, listed, pattern, percent
 from lora_watch.model import MINUTE, SECOND, Provenance
 from lora_watch.recommend.levers import TOP_PINS
@@ -30,17 +32,17 @@ ENOUGH = 0.99
 def thrash(facts: PoolFacts) -> Iterator[Finding]:
     """
     Swaps per request above ``MISSES``, with hysteresis, over the timeline; nothing where that is over. Where only requests are
-    seen, the misses that their replay predicts are taken in the place of swaps: a warning, and inferred.
+    seen, or only the router's counters of them, the misses that these predict are taken in the place of swaps: a warning, and
+    inferred.
 
     A warning, and harm where pods stand still for loads ``HARM_SHARE`` of the time or more. Where nothing says how long loads
     take it is a warning, and says so.
     """
-    slots, each = facts.slots, facts.slots_per_pod
-    since = facts.onset
-    if slots is None or each is None:
+    each, since = facts.slots_per_pod, facts.onset
+    if each is None:
         return
     if not facts.sees_loads:
-        yield from _by_replay(facts, slots, each)
+        yield from _by_requests(facts, each)
     if since is None:
         return
     now, stalled = facts.loads_per_request, facts.stall_share
@@ -71,12 +73,16 @@ def thrash(facts: PoolFacts) -> Iterator[Finding]:
     )
 
 
-def _by_replay(facts: PoolFacts, slots: int, each: int) -> Iterator[Finding]:
+def _by_requests(facts: PoolFacts, each: int) -> Iterator[Finding]:
     since, predicted = facts.alarm("predicted_miss_ratio"), facts.warned("predicted_miss_ratio")
     if since is None or predicted is None:
         return
-    method = str((facts.warning or {}).get("method") or "")
-    text = f"replayed on {count(slots, 'slot')}, {percent(predicted)} of requests miss"
+    rates_alone = (facts.warning or {}).get("method") == Method.CHE
+    basis = "the router's counters" if facts.routed else "rates of the requests" if rates_alone else "replay of the requests"
+    text = f"by {basis} on {facts.slots_said}, {percent(predicted)} of requests miss; trouble from {facts.miss_limit_said}"
+    unknown = ["Whether it swaps as often as that, and what a load costs: no load is told there, only requests."]
+    if rates_alone:
+        unknown.append("Whether requests come in sessions: these miss less than their rates tell, by up to 30 % of the requests.")
     yield Finding(
         kind="thrash",
         severity=Severity.WARN,
@@ -84,16 +90,16 @@ def _by_replay(facts: PoolFacts, slots: int, each: int) -> Iterator[Finding]:
         pool=facts.pool,
         role=facts.role,
         since=since,
-        summary=f"Thrash, by replay of the requests: {facts.active_adapters} adapters are in use on {count(slots, 'slot')} "
+        summary=f"Thrash, by {basis}: {facts.active_adapters} adapters are in use on {facts.slots_said} "
         f"({each} per pod); {percent(predicted)} of requests would miss",
         cause=f"Working set above the slots of each pod: within a stay more are wanted than {count(each, 'slot')} can hold.",
-        confidence=Confidence.MEDIUM,
+        confidence=Confidence.LOW if rates_alone else Confidence.MEDIUM,
         weight=predicted,
-        evidence=(Evidence(text, "predicted_miss_ratio", predicted, "ratio", str(Provenance.INFERRED), method),),
+        evidence=(Evidence(text, "predicted_miss_ratio", predicted, "ratio", str(Provenance.INFERRED), facts.method),),
         remedies=_remedies(facts, ()),
         avoid=tuple(_avoid(facts)),
         pods=facts.names,
-        unknown=("Whether it swaps as often as that, and what a load costs: no load is seen there, only requests.",),
+        unknown=tuple(unknown),
     )
 
 
@@ -102,7 +108,7 @@ def _severity(stalled: float | None) -> Severity:
 
 
 def _cause(facts: PoolFacts, new: tuple[str, ...], share: float, before: float | None, now: float) -> tuple[str, str, Confidence]:
-    slots, each, active = facts.slots or 0, facts.slots_per_pod or 0, facts.active_adapters
+    slots, each, active = facts.slots, facts.slots_per_pod or 0, facts.active_adapters
     rise = f"misses {percent(before)} → {percent(now)}" if before is not None else f"{percent(now)} of requests miss"
     slot = facts.effect("slots", 1)
     pins = max((effect for top in TOP_PINS if (effect := facts.effect("pins", top)) is not None), default=None)
@@ -113,25 +119,25 @@ def _cause(facts: PoolFacts, new: tuple[str, ...], share: float, before: float |
         name = pattern(new)
         who = f"{count(len(new), 'new adapter')}{f' (`{name}`)' if name else f' ({listed(new)})'}"
         return (
-            f"Thrash: {who} carry {percent(share)} of requests; {active} adapters now compete for {slots} slots; {rise}",
+            f"Thrash: {who} carry {percent(share)} of requests; {active} adapters now compete for {facts.slots_said}; {rise}",
             f"{who} came with the rise: what is in use no longer fits the slots, each load evicts one wanted soon.{better}",
             Confidence.HIGH,
         )
-    if slot is not None and slot >= ENOUGH:
+    if (removed := removed_by_one_slot(facts)) is not None:
         return (
-            f"One slot short: {active} adapters are used in turn on {count(slots, 'slot')}; {rise}",
+            f"{short_said(facts, each, removed)}; {rise}",
             f"{active} adapters share {count(each, 'slot')} per pod, one too few: LRU evicts just the one that is wanted next.",
             Confidence.HIGH,
         )
     routing = facts.effect("routing", 0)
-    if routing is not None and routing >= 0.5 and active <= slots:
+    if routing is not None and routing >= 0.5 and slots is not None and active <= slots:
         return (
             f"Thrash by routing: {active} adapters would fit {slots} slots, but each pod of {each} is asked for all; {rise}",
             "Requests go to pods that don't hold their adapter, so each pod has to swap what another one holds.",
             Confidence.HIGH,
         )
     return (
-        f"Thrash: {active} adapters are in use on {slots} slots ({each} per pod); {rise}",
+        f"Thrash: {active} adapters are in use on {facts.slots_said} ({each} per pod); {rise}",
         f"Working set above the slots of each pod: within a stay more are wanted than {count(each, 'slot')} can hold.{better}",
         Confidence.HIGH if active > each else Confidence.LOW,
     )
@@ -140,25 +146,30 @@ def _cause(facts: PoolFacts, new: tuple[str, ...], share: float, before: float |
 def _evidence(facts: PoolFacts, before: float | None, now: float, stalled: float | None, known: str) -> Iterator[Evidence]:
     was = f" (before: {percent(before)})" if before is not None else ""
     yield Evidence(f"{percent(now)} of requests needed a load in the last 10 min{was}", "loads_per_request", now, "ratio", known)
-    slots = facts.slots or 0
     yield Evidence(
-        f"{facts.active_adapters} adapters were asked for in the window; the pool has {count(slots, 'slot')}",
+        f"{facts.active_adapters} adapters were asked for in the window; the pool has {facts.slots_said}",
         "active_per_slot_ratio",
-        facts.active_adapters / slots if slots else None,
+        facts.active_adapters / facts.slots if facts.slots else None,
         "ratio",
         known,
     )
     if (swaps := facts.swaps_per_second) is not None:
-        yield Evidence(f"{swaps:.3g} swaps per second and pod", "swaps_per_second", swaps, "per second", known)
+        yield Evidence(f"{swaps:.3g} swaps per second and pod in the last 10 min", "swaps_per_second", swaps, "per second", known)
     if stalled is not None:
-        yield Evidence(f"pods stood still for loads {percent(stalled)} of the time", "stall_share", stalled, "ratio", known)
+        yield Evidence(
+            f"pods stood still for loads {percent(stalled)} of the last 10 min; harm from {percent(HARM_SHARE)}",
+            "stall_share",
+            stalled,
+            "ratio",
+            known,
+        )
     if (doubled := facts.doubled_since) is not None:
         clock = datetime.fromtimestamp(doubled / SECOND, UTC).strftime("%H:%M")
         text = f"misses are about double the usual of the hour since {clock} UTC"
         yield Evidence(text, "cusum", facts.doubled.total if facts.doubled else None, "", known, "CUSUM")
     if (value := facts.warned("predicted_miss_ratio")) is not None:
-        text = f"predicted miss ratio at these slots: {value:.2f}"
-        yield Evidence(text, "predicted_miss_ratio", value, "ratio", known, str((facts.warning or {}).get("method") or ""))
+        text = f"{percent(value)} of requests are predicted to miss at these slots; trouble from {facts.miss_limit_said}"
+        yield Evidence(text, "predicted_miss_ratio", value, "ratio", known, facts.method)
 
 
 def _remedies(facts: PoolFacts, new: tuple[str, ...]) -> tuple[Remedy, ...]:
@@ -192,7 +203,8 @@ def _text(lever: str, amount: int, what: str, facts: PoolFacts) -> str:
 
 
 def _possible(lever: str) -> Possible:
-    return Possible.NOT_HERE if lever == "pins" else Possible.RESTART
+    taken = {"pins": Possible.NOT_HERE, "pods": Possible.SCALE, "routing": Possible.ROUTER}
+    return taken.get(lever, Possible.RESTART)
 
 
 def _why(lever: str) -> str:

@@ -6,6 +6,8 @@ SHOWN = 5
 """Names that a sentence lists; the rest is a count."""
 LONGEST = 60
 """Characters of a name in a sentence."""
+PRELOAD = "one short request for it to the pod loads it, and so does /v1/load_lora_adapter for a name that is new there"
+"""How an adapter is preloaded, beside a remedy."""
 
 
 def percent(ratio: float) -> str:

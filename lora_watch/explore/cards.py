@@ -30,7 +30,7 @@ def show(told: Diagnosis, console: Console | None = None) -> None:
     for pool in told.pools:
         console.print(_pool(pool))
     for finding in told.findings:
-        console.print(_card(finding))
+        console.print(_card(finding, told.window.end))
     if not told.findings and told.pools:
         console.print("Nothing was found.", highlight=False)
     if told.gaps:
@@ -85,17 +85,16 @@ def _pool(pool: PoolState) -> Group:
     )
     grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 2))
     for margin in pool.margins:
-        grid.add_row(escape(_plain(margin.text)), _limit(margin), margin.provenance or "", escape(_plain(margin.method)))
+        cells = (margin.text, margin.over, _limit(margin), margin.provenance or "", margin.method)
+        grid.add_row(*(escape(_plain(cell)) for cell in cells))
     return Group(head, grid)
 
 
 def _limit(margin: Margin) -> str:
-    if margin.value is None:
-        return escape(_plain(margin.why))
-    return "" if margin.limit is None else f"trouble from {margin.limit:.3g}{' ' + margin.unit if margin.unit else ''}"
+    return margin.why if margin.value is None else margin.trouble
 
 
-def _card(finding: Finding) -> Panel:
+def _card(finding: Finding, end: int) -> Panel:
     lines: list[Text] = [Text(_plain(finding.summary), style="bold")]
     lines.append(Text.assemble(("why     ", "dim"), _plain(finding.cause), (f"  [{finding.confidence} confidence]", "dim")))
     for evidence in finding.evidence:
@@ -104,7 +103,7 @@ def _card(finding: Finding) -> Panel:
     for remedy in finding.remedies:
         parts = (
             effect(remedy),
-            f"possible: {remedy.possible}" if remedy.possible is not Possible.NOW else "",
+            remedy.possible.takes if remedy.possible is not Possible.NOW else "",
             remedy.why,
             remedy.method,
         )
@@ -112,7 +111,7 @@ def _card(finding: Finding) -> Panel:
         lines.append(Text.assemble(("do      ", "dim"), _plain(remedy.text), f": {told}" if told else ""))
     lines += [Text.assemble(("avoid   ", "dim"), _plain(one)) for one in finding.avoid]
     lines += [Text.assemble(("unknown ", "dim"), _plain(one)) for one in finding.unknown]
-    title = f"{finding.severity.upper()} · {finding.kind} · {_since(finding)}"
+    title = f"{finding.severity.upper()} · {finding.kind} · {_since(finding, end)}"
     return Panel(
         Group(*lines),
         title=Text(title, style=STYLES[finding.severity]),
@@ -121,8 +120,11 @@ def _card(finding: Finding) -> Panel:
     )
 
 
-def _since(finding: Finding) -> str:
-    return f"since {utc(finding.since)}" if finding.until is None else f"{utc(finding.since)} … {utc(finding.until)}"
+def _since(finding: Finding, end: int) -> str:
+    """Its span; of what is so at the end of the window, and nobody knows since when: as of then."""
+    if finding.until is not None:
+        return f"{utc(finding.since)} … {utc(finding.until)}"
+    return f"{'as of' if finding.since >= end else 'since'} {utc(finding.since)}"
 
 
 def _markdown(told: Diagnosis) -> Iterator[str]:
@@ -130,10 +132,11 @@ def _markdown(told: Diagnosis) -> Iterator[str]:
     for pool in told.pools:
         yield f"\n## {markdown_text(_name(pool))}: {pool.state}\n\n{markdown_text(pool.sentence)}\n"
         for margin in pool.margins:
-            yield f"- {markdown_text(margin.text)}" + (f" · {_limit_text(margin)}" if _limit_text(margin) else "")
+            parts = (margin.text, margin.over, _limit(margin), margin.provenance or "", margin.method)
+            yield "- " + " · ".join(markdown_text(part) for part in parts if part)
     for finding in told.findings:
         yield f"\n## {finding.severity.upper()}: {markdown_text(finding.summary)}\n"
-        yield f"{_since(finding)} · {finding.kind} · confidence {finding.confidence} · {finding.provenance}\n"
+        yield f"{_since(finding, told.window.end)} · {finding.kind} · confidence {finding.confidence} · {finding.provenance}\n"
         yield f"**Cause.** {markdown_text(finding.cause)}\n"
         for evidence in finding.evidence:
             known = ", ".join(filter(None, (evidence.provenance, evidence.method)))
@@ -141,8 +144,8 @@ def _markdown(told: Diagnosis) -> Iterator[str]:
         if finding.remedies:
             yield "\n**What to do**\n"
         for number, remedy in enumerate(finding.remedies, 1):
-            parts = [effect(remedy), f"possible: {remedy.possible}", remedy.why, remedy.method]
-            yield f"{number}. {markdown_text(remedy.text)}: {markdown_text('; '.join(filter(None, parts)))}"
+            takes = (effect(remedy), remedy.possible.takes, remedy.why, remedy.method)
+            yield f"{number}. {markdown_text(remedy.text)}: {markdown_text('; '.join(filter(None, takes)))}"
         if finding.avoid:
             yield "\n**What not to do**\n"
         for one in finding.avoid:
@@ -151,12 +154,6 @@ def _markdown(told: Diagnosis) -> Iterator[str]:
         yield "\n## What can't be told\n"
     for gap in told.gaps:
         yield f"- {markdown_text(_what(gap))}: {markdown_text(gap.why)} → {markdown_text(gap.how)}"
-
-
-def _limit_text(margin: Margin) -> str:
-    return (
-        markdown_text(margin.why) if margin.value is None else "" if margin.limit is None else f"trouble from {margin.limit:.3g}"
-    )
 
 
 def _as_dict(value: Any) -> dict[str, Any]:

@@ -8,19 +8,23 @@ import polars as pl
 
 from lora_watch.config import DiagnoseSettings, Settings
 from lora_watch.derive.capacity import capacity
-from lora_watch.derive.cusum import cusum
+from lora_watch.derive.cusum import Pool, cusum
 from lora_watch.derive.expected import Expected, announced
 from lora_watch.derive.first_seen import Newness, first_seen, no_first_seen
 from lora_watch.derive.forecast import hourly
 from lora_watch.derive.groups import POD, POOL, of_pool
 from lora_watch.derive.hysteresis import State
+from lora_watch.derive.locality import ErrorClass
 from lora_watch.derive.miss_ratio_curve import miss_ratio_curve
+from lora_watch.derive.rates import at_pods_of, rates_from_attempts
+from lora_watch.derive.reuse_histogram import ReuseHistograms
 from lora_watch.derive.setup import KINDS, setup
 from lora_watch.derive.timeline import timeline
-from lora_watch.derive.warning import SPAN, alarms, warning
+from lora_watch.derive.usual_misses import DAYS, MissLimit, miss_history, miss_limits
+from lora_watch.derive.warning import LIMITS, SPAN, alarms, warning
 from lora_watch.diagnose.diagnosis import Diagnosis, in_order
 from lora_watch.diagnose.facts import PoolFacts
-from lora_watch.diagnose.finding import Finding
+from lora_watch.diagnose.finding import Finding, Severity
 from lora_watch.diagnose.gaps import gaps
 from lora_watch.diagnose.health import pool_state
 from lora_watch.diagnose.lints import lints
@@ -36,7 +40,7 @@ from lora_watch.explore.queries import REREAD, Overview, overview_by_shards
 from lora_watch.explore.structures import structures
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Provenance, Window
 from lora_watch.recommend.levers import Levers, levers
-from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES
+from lora_watch.schema import ADAPTER_EVENTS, FINDINGS, REQUESTS, SAMPLES
 from lora_watch.sources.adapter_files import AdapterFile, read_all
 from lora_watch.sources.router_setup import RouterSetup
 from lora_watch.sources.router_setup import read as read_router
@@ -52,6 +56,12 @@ REPLAY_EVERY = 10 * MINUTE
 """So long the predicted effects of remedies are kept."""
 LATE = HOUR
 """Requests that came so late are still looked for when adapters first seen are brought up to date."""
+THIN = 100
+"""Requests of a pod in ten minutes, below which its misses are read off its histogram: a curve of so few wavers by 0.05."""
+REMEMBERED = 1_000
+"""Requests that such a histogram remembers: it wavers by 0.016, and follows a change within some of its hours."""
+FIRST_FED = 3 * HOUR
+"""So far back a new histogram begins."""
 
 POOL_RULES: tuple[Callable[[PoolFacts], Iterator[Finding]], ...] = (
     thrash,
@@ -116,6 +126,9 @@ class Memory:
         self._hours = pl.DataFrame()
         self._hours_to: int | None = None
         self._misses = pl.DataFrame()
+        self._limits: dict[Pool, MissLimit] = {}
+        self._reuse = ReuseHistograms(POD, REMEMBERED)
+        self._fed_to: int | None = None
         self._levers: dict[tuple[object, ...], tuple[Window, Levers]] = {}
 
     def replayed(self, pool: tuple[object, ...], part: Window, replay: Callable[[], Levers]) -> Levers:
@@ -144,6 +157,7 @@ class Memory:
             window = Window(hour * HOUR - HISTORY, hour * HOUR)
             self._hours = hourly(self.store.scan(REQUESTS, window), window, stored=True)
             self._misses = _misses_by_hour(self.store.scan(ADAPTER_EVENTS, window), self._hours)
+            self._limits = self._learned(window)
             self._hours_to = hour
         return self._hours
 
@@ -151,6 +165,40 @@ class Memory:
         """Requests and misses by whole hour of the last ``HISTORY``."""
         self.hours(end)
         return self._misses
+
+    def limits(self, end: int) -> Mapping[Pool, MissLimit]:
+        """The limit of the miss ratio of each pool with a history of misses, learned anew each hour."""
+        self.hours(end)
+        return self._limits
+
+    def reuse(self, requests: pl.DataFrame, end: int, slots: Sequence[int]) -> pl.DataFrame:
+        """
+        Curves of each pod from all its requests since the first look, of those that have filled their memory.
+
+        ``requests`` are those up to ``end`` that are held; what came before the last look was counted then.
+        """
+        if self._fed_to is None or end < self._fed_to:
+            self._reuse, self._fed_to = ReuseHistograms(POD, REMEMBERED), end - FIRST_FED
+        new = requests.lazy().filter((pl.col("at") >= self._fed_to) & (pl.col("at") < end))
+        self._reuse.update(new, end)
+        self._fed_to = end
+        return self._reuse.curves(slots).filter(pl.col("error_class") != str(ErrorClass.FADING))
+
+    def _learned(self, window: Window) -> dict[Pool, MissLimit]:
+        hours = self._hours["hour"]
+        if hours.is_empty() or int(hours.max()) - int(hours.min()) < DAYS * DAY - HOUR:  # type: ignore[arg-type]  # integers
+            return {}  # nothing can be learned from less: spare the reading
+        past = miss_history(self.store.scan(ADAPTER_EVENTS, window), self.store.scan(REQUESTS, window), window)
+        return miss_limits(past, LIMITS["predicted_miss_ratio"], self._harmed(window))
+
+    def _harmed(self, window: Window) -> dict[Pool, list[tuple[int, int]]]:
+        """When users felt something, by pool, as far as it was told and stored."""
+        told = self.store.rows(FINDINGS, window, pl.col("severity") == str(Severity.HARM))
+        spans = told.group_by(*POOL, "id").agg(pl.col("since").min(), end=pl.coalesce("until", "seen").max())
+        harmed: dict[Pool, list[tuple[int, int]]] = {}
+        for *pool, _, since, end in spans.iter_rows():
+            harmed.setdefault(tuple(part or "" for part in pool), []).append((since, end))
+        return harmed
 
 
 class Finder:
@@ -247,18 +295,17 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
     lines = timeline(events, inside, window).collect()
     seen = memory.first_seen(window.end)
     began = seen.group_by(POOL).agg(began=pl.col("first_seen").min())
-    fleet = overview.pods.lazy().select(*POD, "slots")
-    history = memory.hours(window.end)
-    recent = requests.filter(pl.col("at") >= window.end - ROUNDS * MINUTE - SPAN - WARM_UP)
     minutes = lines.with_columns(misses=pl.min_horizontal("loads", "requests"))
     doubled = cusum({}, minutes, memory.misses(window.end))
-    warnings, held = _warnings(store, recent, window, fleet, seen, history, expected)
+    limits = memory.limits(window.end)
+    warnings, held, routed = _warnings(memory, requests, window, overview.pods, seen, expected)
     pools = []
     for pods in overview.pods.partition_by(POOL, maintain_order=True):
         key = pods.row(0)[:3]
         own = of_pool(key)
         slots = {pod: count for pod, count in pods.select("pod", "slots").iter_rows() if count}
         started = began.filter(own)["began"]
+        asked = requests.filter(own & (pl.col("at") >= window.start))
         pools.append(
             PoolFacts(
                 window,
@@ -267,13 +314,15 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
                 str(key[2] or ""),
                 pods=pods,
                 timeline=lines.filter(own),
-                adapters=_adapters(requests.filter(own), seen.filter(own), window, expected),
+                adapters=_adapters(asked, seen.filter(own), window, expected) if len(asked) else routed.filter(own).drop(POOL),
+                routed=asked.is_empty() and not routed.filter(own).is_empty(),
                 learning=not len(started) or started.item() > window.end - Newness().learning,
                 warning=next(warnings.filter(own).iter_rows(named=True), None),
                 alarms={
                     signal: State(on, since) for signal, on, since in held.filter(own).select("signal", "on", "since").iter_rows()
                 },
                 doubled=doubled.get(key),
+                usual=limits.get(key),
                 replay=_replay(memory, key, requests.filter(own).lazy(), slots),
             )
         )
@@ -306,40 +355,70 @@ def _replay(
 
 
 def _warnings(
-    store: Store,
+    memory: Memory,
     requests: pl.DataFrame,
     window: Window,
-    fleet: pl.LazyFrame,
+    pods: pl.DataFrame,
     seen: pl.DataFrame,
-    history: pl.DataFrame,
     expected: Sequence[Expected],
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The early warning at the end of the window, and which of its signals are alarms after some rounds up to there."""
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """
+    The early warning at the end of the window, which of its signals are alarms after some rounds up to there, and the adapters
+    that the router's counters tell of.
+    """
     begin = window.end - ROUNDS * MINUTE - SPAN
-    events = store.rows(ADAPTER_EVENTS, Window(begin, window.end), pl.col("kind") == "load").lazy()
-    samples = store.rows(SAMPLES, Window(begin, window.end)).lazy()
-    can = capacity(requests.lazy(), samples, events, Window(begin, window.end))
+    events = memory.store.rows(ADAPTER_EVENTS, Window(begin, window.end), pl.col("kind") == "load").lazy()
+    samples = memory.store.rows(SAMPLES, Window(begin, window.end)).lazy()
+    fleet = pods.lazy().select(*POD, "slots")
+    # a curve by itself ends where all adapters of the pod have a slot: those of pods with more slots would not be told
+    known = pods["slots"].drop_nulls().unique()
+    slots = sorted({count for slot in known for count in (slot - 1, slot, slot + 1) if count >= 0})
+    reused = memory.reuse(requests, window.end, slots)
+    recent = requests.lazy().filter(pl.col("at") >= begin - WARM_UP)
+    can = capacity(recent, samples, events, Window(begin, window.end))
+    own = {pool: {"predicted_miss_ratio": limit.limits} for pool, limit in memory.limits(window.end).items()}
     held: pl.DataFrame | None = None
     told = pl.DataFrame()
-    # a curve by itself ends where all adapters of the pod have a slot: those of pods with more slots would not be told
-    known = fleet.select("slots").collect()["slots"].drop_nulls().unique()
-    slots = sorted({count for slot in known for count in (slot - 1, slot, slot + 1) if count >= 0})
     for end in range(window.end - ROUNDS * MINUTE, window.end + 1, MINUTE):
-        curves = miss_ratio_curve(requests.lazy(), Window(end - SPAN, end), by=POD, slots=slots)
+        curves = _thin_replaced(miss_ratio_curve(recent, Window(end - SPAN, end), by=POD, slots=slots), reused)
         told = warning(
-            requests.lazy(),
+            recent,
             end,
             fleet,
             seen,
             events=events,
-            history=history,
+            history=memory.hours(window.end),
             curves=None if curves.is_empty() else curves,
             capacity=can,
+            attempts=samples,
             expected=expected,
         )
-        held = alarms(held, told)
+        held = alarms(held, told, own=own)
     assert held is not None
-    return told, held
+    return told, held, _routed(samples, fleet, Window(window.end - SPAN, window.end), expected)
+
+
+def _thin_replaced(exact: pl.DataFrame, reused: pl.DataFrame) -> pl.DataFrame:
+    """Exact curves, and the histograms' of the pods that had fewer requests than ``THIN``; weighed by the requests there were."""
+    columns = [*POD, "slots", "miss_ratio", "requests", "method", "error_class", "provenance"]
+    thin = exact.filter(pl.col("requests") < THIN).select(*POD, "slots", "requests")
+    other = reused.drop("requests").join(thin, on=[*POD, "slots"], nulls_equal=True).select(columns)
+    kept = exact.select(columns).join(other, on=[*POD, "slots"], how="anti", nulls_equal=True)
+    return pl.concat([kept, other])
+
+
+def _routed(samples: pl.LazyFrame, fleet: pl.LazyFrame, window: Window, expected: Sequence[Expected]) -> pl.DataFrame:
+    """What :class:`PoolFacts` says of adapters, beside their pool, by the router's counters."""
+    rows = (
+        at_pods_of(rates_from_attempts(samples, window, POD), fleet)
+        .filter(pl.col("adapter").is_not_null() & (pl.col("requests_per_second") > 0))
+        .group_by(*POOL, "adapter")
+        .agg(pl.col("requests").sum(), first_seen=pl.lit(None, dtype=pl.Int64))
+        .sort(*POOL, "adapter")
+        .collect()
+    )
+    told = [announced(expected, name, window.end) is not None for name in rows["adapter"]]
+    return rows.with_columns(announced=pl.Series(told, dtype=pl.Boolean))
 
 
 def _misses_by_hour(events: pl.LazyFrame, hours: pl.DataFrame) -> pl.DataFrame:

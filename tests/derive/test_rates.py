@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lora_watch.derive.che import che
 from lora_watch.derive.groups import POD, POOL
-from lora_watch.derive.rates import rates, rates_from_attempts
+from lora_watch.derive.rates import at_pods_of, rates, rates_from_attempts
 from lora_watch.model import SECOND, Window
 from lora_watch.names import EPP_ATTEMPTS
 from lora_watch.schema import SAMPLES
@@ -79,3 +79,16 @@ def test_requests_of_adjoining_windows_add_up(frame: pl.DataFrame, cut: int):
     parts = pl.concat([counted(Window(0, cut * SECOND)), counted(Window(cut * SECOND, 101 * SECOND))])
     added = parts.group_by(*POD, "adapter").agg(pl.col("requests").sum())
     assert added.sort(pl.all()).equals(whole.select(added.columns).sort(pl.all()))
+
+
+def test_a_router_counts_for_the_pool_that_the_fleet_has_a_pod_in():
+    fleet = pl.LazyFrame([{"cluster": "c", "pool": "theirs", "role": "decode", "pod": "pod-0"}])
+    frames = pl.concat([counter(0, 10, 20), counter(0, 30, 40, pod="pod-1"), counter(0, 5, 9, pod="epp-0", adapter=None)])
+    found = at_pods_of(rates_from_attempts(frames.lazy(), HUNDRED, POD), fleet).collect()
+    assert found.select(*POD, "adapter", "requests").rows() == [("c", "theirs", "decode", "pod-0", "a", 40)]
+
+
+def test_a_pod_that_stands_in_two_pools_is_counted_once():
+    fleet = pl.LazyFrame([{"cluster": "c", "pool": pool, "role": "", "pod": "pod-0"} for pool in "qp"])
+    found = at_pods_of(rates_from_attempts(counter(0, 10, 20).lazy(), HUNDRED, POD), fleet).collect()
+    assert found["pool"].to_list() == ["p"]

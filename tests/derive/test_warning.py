@@ -17,7 +17,8 @@ from lora_watch.derive.miss_ratio_curve import miss_ratio_curve
 from lora_watch.derive.reuse_histogram import ReuseHistograms
 from lora_watch.derive.warning import LIMITS, alarms, warning
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
-from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
+from lora_watch.names import EPP_ATTEMPTS
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES
 
 NOW = 30 * DAY
 FLEET = pl.LazyFrame(
@@ -172,6 +173,53 @@ def test_a_capacity_that_rests_on_few_minutes_with_a_queue_is_not_believed():
     assert row(ten_minutes(12), capacity=pl.DataFrame([{**few, "minutes": 4}]))["now_bottleneck"] == "capacity"
 
 
+def attempts(rates: dict[str, dict[str, float]], *, pool: str = "the router's word", **more: Any) -> pl.LazyFrame:
+    """Counters of a router: by pod, requests a second of each adapter, sampled every 15 s for ten minutes."""
+    samples = [
+        {"at": NOW - (40 - n) * 15 * SECOND, "metric": EPP_ATTEMPTS[0], "pod": pod, "adapter": adapter, "pool": pool,
+         "series": f"{pod}/{adapter}", "value": n * 15 * rate, "labels": "{}"}
+        for pod, asked_for in rates.items() for adapter, rate in asked_for.items() for n in range(40)
+    ]  # fmt: skip
+    return rows(SAMPLES, samples, **more).lazy()
+
+
+def by_router(rates: dict[str, dict[str, float]], frame: pl.DataFrame | None = None, **more: Any) -> pl.DataFrame:
+    asked_for = REQUESTS.empty() if frame is None else frame
+    return warning(asked_for.lazy(), NOW, FLEET, no_first_seen(), attempts=attempts(rates, **more))
+
+
+def test_without_requests_the_routers_counters_tell_rates_pressure_and_misses_by_che():
+    (told,) = by_router({pod: {f"a{n}": 0.1 for n in range(8)} for pod in ("pod-0", "pod-1")}).to_dicts()
+    assert (told["pool"], told["method"], told["error_class"]) == ("p", Method.CHE, ErrorClass.INDEPENDENT)
+    assert told["requests_per_second"] == pytest.approx(1.6)
+    assert told["predicted_miss_ratio"] == pytest.approx(0.5)  # eight alike on four slots
+    assert told["predicted_miss_ratio_one_slot_more"] == pytest.approx(3 / 8)
+    assert told["pressure"] == pytest.approx(1.0)  # all eight within five minutes, on eight slots
+    assert [told[name] for name in ("newmass", "learning", "rho_peak", "hard_cliff")] == [None] * 4
+
+
+def test_the_misses_of_pods_are_those_of_what_is_routed_to_each():
+    one = {f"a{n}": 0.1 for n in range(8)}
+    (told,) = by_router({"pod-0": one, "pod-1": {"b": 0.8}}).to_dicts()
+    assert told["predicted_miss_ratio"] == pytest.approx(0.25)  # half of the requests miss half of the time
+
+
+def test_where_requests_are_held_the_router_is_not_asked():
+    frame = ten_minutes(12)
+    told = by_router({"pod-0": {"other": 5.0}}, frame)
+    assert_frame_equal(told, warning(frame.lazy(), NOW, FLEET, no_first_seen()))
+
+
+def test_pods_that_nobody_but_the_router_knows_have_no_row():
+    assert by_router({"elsewhere": {"a": 1.0}}).is_empty()
+
+
+def test_more_slots_are_not_predicted_to_miss_more_by_the_router_either():
+    told = by_router({"pod-0": {f"a{n}": 0.02 * (n + 1) for n in range(9)}}).row(0, named=True)
+    ratios = [told[f"predicted_miss_ratio{move}"] for move in ("_one_slot_fewer", "", "_one_slot_more")]
+    assert ratios == sorted(ratios, reverse=True)
+
+
 def test_the_worst_provenance_of_all_inputs_is_carried():
     frame = ten_minutes(12)
     assert row(frame.with_columns(provenance=pl.lit("inferred")))["provenance"] == "inferred"
@@ -243,6 +291,19 @@ def test_limits_stand_in_the_answer_and_can_be_told():
     own = {**LIMITS, "rho_peak": type(LIMITS["rho_peak"])(0.1, 0.05)}
     held = alarms(None, warned(0, rho_peak=0.2), limits=own)
     assert held.filter("on").select("signal", "enter", "leave").rows() == [("rho_peak", 0.1, 0.05)]
+
+
+def test_a_pools_own_limit_goes_before_the_common_one():
+    own = {("c", "p", ""): {"predicted_miss_ratio": LIMITS["predicted_miss_ratio"].__class__(0.5, 0.35)}}
+    row = warned(0, predicted_miss_ratio=0.4)
+    other = row.with_columns(pool=pl.lit("q"))
+    held = None
+    for minute in range(3):
+        both = pl.concat([row, other]).with_columns(at=pl.lit(minute * MINUTE, dtype=pl.Int64))
+        held = alarms(held, both, own=own)
+    assert held.filter("on").select("pool", "signal").rows() == [("q", "predicted_miss_ratio")]
+    enter = held.filter(pl.col("signal") == "predicted_miss_ratio").select("pool", "enter").rows()
+    assert enter == [("p", 0.5), ("q", LIMITS["predicted_miss_ratio"].enter)]
 
 
 def test_a_limit_is_left_below_where_it_is_entered():

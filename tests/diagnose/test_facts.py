@@ -3,6 +3,8 @@
 import pytest
 from diagnose.told import WINDOW, adapters, facts, lever, minutes, pods
 
+from lora_watch.derive.hysteresis import Limits
+from lora_watch.derive.usual_misses import MissLimit
 from lora_watch.diagnose.facts import RECENT, REPLAYED
 from lora_watch.model import MINUTE, Window
 from lora_watch.recommend.levers import Levers
@@ -78,9 +80,34 @@ def test_newcomers_without_recent_requests_have_no_share():
 
 
 def test_slots_are_those_of_all_pods_and_of_the_pod_with_fewest():
-    told = facts(told=pods({"slots": 4}, {"pod": "pod-1", "slots": 8}, {"pod": "pod-2", "slots": None}))
-    assert (told.slots, told.slots_per_pod, told.names) == (12, 4, ("pod-0", "pod-1", "pod-2"))
-    assert facts(told=pods({"slots": None})).slots is None
+    told = facts(told=pods({"slots": 4}, {"pod": "pod-1", "slots": 8}))
+    assert (told.slots, told.slots_per_pod, told.names) == (12, 4, ("pod-0", "pod-1"))
+    assert told.slots_said == "12 slots"
+
+
+def test_a_part_of_the_slots_is_at_least_so_many_and_never_the_whole():
+    told = facts(told=pods({"slots": 4}, {"pod": "pod-1", "slots": None}))
+    assert (told.slots, told.slots_per_pod) == (None, 4)
+    assert told.slots_said == "at least 4 slots (those of 1 pod are unknown)"
+    nobody = facts(told=pods({"slots": None}))
+    assert (nobody.slots, nobody.slots_said) == (None, "an unknown number of slots")
+
+
+def test_the_limit_of_the_misses_says_where_it_comes_from():
+    fixed = facts()
+    assert fixed.miss_limit.enter == 0.2
+    assert fixed.miss_limit_said == (
+        "20 %, for all pools alike: nothing of this pool's misses is held, 7 days teach a limit of its own"
+    )
+    few = facts(usual=MissLimit(Limits(0.2, 0.14), 2.5, learned=False))
+    assert "2.5 days of this pool's misses" in few.miss_limit_said
+    own = facts(usual=MissLimit(Limits(0.31, 0.2), 8.0, learned=True))
+    assert (own.miss_limit.enter, own.miss_limit_said) == (0.31, "31 %, learned from 8 days of this pool")
+
+
+def test_the_method_of_a_prediction_is_told_with_how_far_it_can_be_off():
+    assert facts(warning={"method": "che", "error_class": "within 0.01"}).method == "che: within 0.01"
+    assert facts().method == ""
 
 
 def test_levers_are_replayed_once_over_the_time_since_the_onset():

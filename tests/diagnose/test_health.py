@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 from diagnose.told import adapters, facts, minutes, pods
 
+from lora_watch.derive.hysteresis import Limits
+from lora_watch.derive.usual_misses import MissLimit
 from lora_watch.diagnose.diagnosis import State
 from lora_watch.diagnose.finding import Confidence, Finding, Severity
 from lora_watch.diagnose.health import pool_state
@@ -18,7 +20,10 @@ def margins(told):
 
 def test_a_pool_without_findings_is_healthy_and_says_what_loads_cost():
     told = pool_state(facts(), ())
-    assert (told.state, told.sentence) == (State.HEALTHY, "1 pod, 4 slots, 3 adapters in use; loads cost 0 % of pod time")
+    assert (told.state, told.sentence) == (
+        State.HEALTHY,
+        "1 pod, 4 slots, 3 adapters in use within 60 min; loads took 0 % of pod time in the last 10 min",
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +60,7 @@ def test_where_something_needed_is_not_known_health_is_unknown_and_why_is_said(g
 
 def test_where_no_request_is_told_no_number_of_adapters_is():
     told = pool_state(facts(lines=minutes((60, {"loads": 1, "stall_seconds": 0.1})), known=adapters()), ())
-    assert told.sentence == "1 pod, 4 slots, no request is told; loads cost 0.2 % of pod time"
+    assert told.sentence == "1 pod, 4 slots, no request is told; loads took 0.2 % of pod time in the last 10 min"
 
 
 def test_pods_that_tell_no_loads_are_counted_beside_those_that_do():
@@ -73,7 +78,39 @@ def test_numbers_that_nothing_tells_are_unknown_with_a_reason():
 def test_a_margin_has_the_limit_that_opens_its_finding():
     told = margins(facts(lines=minutes((60, {"requests": 100, "loads": 40, "swaps": 3}))))
     assert (told["swaps_per_request"].value, told["swaps_per_request"].limit) == (pytest.approx(0.03), 0.15)
+    assert (told["swaps_per_request"].text, told["swaps_per_request"].trouble) == (
+        "swaps per request: 3.0 %",
+        "trouble from 15 %",
+    )
     assert told["loads_per_request"].limit is None
+
+
+def test_each_margin_says_what_span_it_is_of():
+    given = {"predicted_miss_ratio": 0.1, "rho_peak": 0.5, "pressure": 0.4, "newmass": 0.0}
+    told = margins(facts(told=pods({"p50_seconds": 30.0}), warning=given))
+    spans = {name: one.over for name, one in told.items()}
+    assert (spans["p50_seconds"], spans["stall_share"], spans["newmass"]) == ("last 60 min", "last 10 min", "last 2 min")
+    assert (spans["rho_peak"], spans["predicted_miss_ratio"], spans["pressure"]) == ("next 8 h", "last 10 min", "last 10 min")
+
+
+def test_a_limit_that_is_the_pools_own_says_so():
+    own = MissLimit(Limits(0.31, 0.2), 8.0, learned=True)
+    told = margins(facts(warning={"predicted_miss_ratio": 0.1}, usual=own))["predicted_miss_ratio"]
+    assert (told.limit, told.trouble) == (0.31, "trouble from 31 %, learned from 8 days of this pool")
+
+
+def test_adapters_that_only_the_router_counts_are_told_as_that():
+    told = pool_state(facts(lines=minutes(), routed=True, told=pods({"loads": None}), warning={"predicted_miss_ratio": 0.1}), ())
+    assert told.state is State.UNKNOWN
+    assert told.sentence.endswith("by the router's counters 10 % of requests would miss")
+    seen = pool_state(facts(lines=minutes((60, {"loads": 1})), routed=True), ())
+    assert "3 adapters in use within the last 10 min, by the router's counters" in seen.sentence
+
+
+def test_what_happens_is_told_before_how_the_pool_is_set_up():
+    lint = replace(FINDING, kind="no-warm-tier", severity=Severity.WARN, summary="no warm tier", since=9)
+    stampede = replace(FINDING, kind="stampede", severity=Severity.WARN, summary="Stampede", since=1)
+    assert pool_state(facts(), [lint, stampede]).sentence.endswith("Stampede")
 
 
 def test_residency_of_pods_is_told_from_to():

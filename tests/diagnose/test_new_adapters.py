@@ -40,7 +40,7 @@ def test_where_misses_rise_with_them_they_warn():
 def test_misses_that_are_predicted_warn_before_any_can_be_counted():
     (one,) = told(lines=minutes((3, {"requests": 1})), warning={"predicted_miss_ratio": 0.4, "method": "arrivals"})
     assert one.severity is Severity.WARN
-    assert "predicted miss ratio 0.40" in text(one)
+    assert "40 % of requests are predicted to miss; trouble from 20 %" in text(one)
 
 
 CROWD = adapters(*(f"x{n}-test" for n in range(6)), first_seen=SINCE)

@@ -5,7 +5,7 @@ from diagnose.told import WINDOW, facts, lever, minutes, pods, text
 
 from lora_watch.derive.forecast import Basis
 from lora_watch.derive.saturation import Bottleneck
-from lora_watch.diagnose.finding import Severity
+from lora_watch.diagnose.finding import Possible, Severity
 from lora_watch.diagnose.saturation import WORDS, hard_cliff, saturation
 from lora_watch.model import HOUR
 
@@ -31,13 +31,25 @@ def cliff(warning=CLIFF, **given):
 def test_saturation_is_harm_and_says_when_and_what_runs_out():
     (one,) = told()
     assert one.severity is Severity.HARM
-    assert one.summary == "The pool saturates at the peak (03:40 UTC): rho 1.30"
+    assert one.summary == ("The pool saturates at the peak (03:40 UTC): the load then needs 130 % of what the pool can do (rho)")
     assert WORDS[Bottleneck.LOADS] in one.cause
 
 
 def test_a_pool_that_is_past_it_is_told_in_the_present():
     (one,) = told({**PEAK, "rho_now": 1.05})
-    assert one.summary.startswith("The pool is saturated")
+    assert one.summary == (
+        "The pool is saturated: the load needs 105 % of what the pool can do now, 130 % at the peak (03:40 UTC) (rho)"
+    )
+
+
+def test_limits_are_told_in_the_unit_of_the_numbers_beside_them():
+    assert "needs 130 % of what the pool can do (rho); trouble from 80 %" in text(told()[0])
+    assert "take 110 % of the slots of pod-0; trouble from 90 %" in text(cliff()[0])
+
+
+def test_pods_are_added_without_a_restart_and_flags_take_one():
+    takes = {it.lever: it.possible for it in told()[0].remedies}
+    assert (takes["pods"], takes["slots"], takes["routing"]) == (Possible.SCALE, Possible.RESTART, Possible.ROUTER)
 
 
 def test_no_alarm_is_no_finding_whatever_the_number():
@@ -60,7 +72,7 @@ def test_slots_promise_what_replay_says_only_where_loads_run_out():
 
 def test_what_is_not_known_of_the_peak_is_left_out():
     (one,) = told({"rho_peak": 0.9})
-    assert one.summary == "The pool saturates at the coming peak: rho 0.90"
+    assert one.summary == ("The pool saturates at the coming peak: the load then needs 90 % of what the pool can do (rho)")
     assert "First to run out: unknown." in one.cause
     assert "None" not in text(one)
 

@@ -60,7 +60,7 @@ def test_new_adapters_with_next_to_no_requests_are_not_blamed():
 
 def test_one_slot_that_removes_all_is_told_as_one_slot_short():
     (one,) = told(levers=[lever("slots", 1, 1.0), lever("slots", 2, 1.0), lever("slots", 4, 1.0)])
-    assert one.summary.startswith("One slot short: 16 adapters")
+    assert one.summary == "One slot short: 16 adapters on 4 slots per pod; one more slot removes every swap; misses 5.0 % → 30 %"
     assert [it.text for it in one.remedies] == ["+1 slot per pod (--max-loras 4 → 5)"]
 
 
@@ -112,7 +112,34 @@ def test_where_only_requests_are_seen_their_replay_warns_and_says_it_is_one():
         "Thrash, by replay of the requests: 16 adapters are in use on 4 slots (4 per pod); 60 % of requests would miss"
     )
     assert (one.severity, one.confidence, one.provenance) == (Severity.WARN, Confidence.MEDIUM, "inferred")
-    assert "no load is seen" in one.unknown[0]
+    assert "no load is told" in one.unknown[0]
+
+
+def test_where_only_the_router_counts_requests_its_rates_warn_with_little_confidence():
+    (one,) = told(
+        told=pods({"loads": None}),
+        lines=minutes(),
+        warning={"predicted_miss_ratio": 0.6, "method": "che", "error_class": "within 0.01 for independent requests"},
+        alarms=["predicted_miss_ratio"],
+        routed=True,
+    )
+    assert one.summary.startswith("Thrash, by the router's counters: 16 adapters are in use on 4 slots (4 per pod); 60 % of")
+    assert (one.confidence, one.provenance) == (Confidence.LOW, "inferred")
+    assert one.evidence[0].method == "che: within 0.01 for independent requests"
+    assert "trouble from 20 %, for all pools alike" in one.evidence[0].text
+    assert "sessions" in one.unknown[1]
+
+
+def test_slots_of_a_part_of_the_pods_are_at_least_so_many():
+    (one,) = told(told=pods({}, {"pod": "pod-1", "slots": None}), levers=[lever("routing", 0, 0.8)])
+    assert one.summary.startswith("Thrash: 16 adapters are in use on at least 4 slots (those of 1 pod are unknown) (4 per pod)")
+    assert [it.value for it in one.evidence if it.name == "active_per_slot_ratio"] == [None]
+
+
+def test_a_lever_says_what_it_takes():
+    (one,) = told(levers=[lever("pods", 1, 0.2), lever("slots", 1, 0.3), lever("routing", 0, 0.4)])
+    takes = {it.lever: it.possible for it in one.remedies}
+    assert takes == {"pods": Possible.SCALE, "slots": Possible.RESTART, "routing": Possible.ROUTER}
 
 
 def test_a_prediction_alone_is_no_thrash_where_loads_are_seen():

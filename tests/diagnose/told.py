@@ -10,6 +10,7 @@ import polars as pl
 from lora_watch.derive.cusum import Evidence as Cusum
 from lora_watch.derive.hysteresis import State
 from lora_watch.derive.timeline import timeline
+from lora_watch.derive.usual_misses import MissLimit
 from lora_watch.diagnose.facts import PoolFacts
 from lora_watch.diagnose.finding import Finding
 from lora_watch.explore.around import STRUCTURES, Around
@@ -111,6 +112,8 @@ def facts(
     learning: bool = False,
     pool: str = "p",
     doubled: Cusum | None = None,
+    routed: bool = False,
+    usual: MissLimit | None = None,
 ) -> PoolFacts:
     """A healthy pool of one pod with four slots and three adapters, but for what is given."""
     pulled = Levers(tuple(levers), 100, 0.1, None, "observed")
@@ -126,6 +129,8 @@ def facts(
         warning=warning,
         alarms={name: State(on=True, since=WINDOW.end - 5 * MINUTE) for name in alarms},
         doubled=doubled,
+        routed=routed,
+        usual=usual,
         replay=lambda _: pulled if pulled.levers else NOTHING,
     )
 

@@ -174,6 +174,80 @@ def test_hours_are_whole_and_counted_once(tmp_path: Path):
     assert memory.hours(END + 30 * MINUTE)["requests"].sum() == 60
 
 
+def routed(per_second: float, adapters: int) -> pl.DataFrame:
+    """A stock page of one pod, and its router's counters of the last quarter of an hour; no request and no load is told."""
+    many = [
+        {"at": END - n * 15 * SECOND, "metric": names.EPP_ATTEMPTS[0], "pool": "router's word", "adapter": f"lora-{name}",
+         "series": f"epp/{name}", "value": (60 - n) * 15 * per_second, "labels": "{}"}
+        for n in range(1, 60) for name in range(adapters)
+    ]  # fmt: skip
+    page = [
+        {"at": END - n * 15 * SECOND, "metric": names.SAMPLE_MAX_LORA, "value": 4.0, "series": "page", "labels": "{}"}
+        for n in range(1, 60)
+    ]
+    return rows(SAMPLES, [*many, *page])
+
+
+def test_where_only_router_and_page_tell_che_foretells_the_misses_and_its_name_stands_beside(tmp_path: Path):
+    told = look(stored(tmp_path, samples=routed(0.05, 8)))
+    (pool,) = told.pools
+    known = {margin.name: margin for margin in pool.margins}
+    assert (known["predicted_miss_ratio"].text, known["pressure"].value) == (
+        "requests predicted to miss: 50 %",
+        pytest.approx(2.0),
+    )
+    assert known["predicted_miss_ratio"].method.startswith("che: within 0.01 for independent requests")
+    thrash = kinds(told)["thrash"]
+    assert thrash.summary.startswith("Thrash, by the router's counters: 8 adapters are in use on 4 slots (4 per pod); 50 % of")
+    assert (pool.state, thrash.confidence) == (State.WATCH, "low")
+
+
+def test_where_only_router_and_page_tell_and_all_fit_nobody_warns(tmp_path: Path):
+    told = look(stored(tmp_path, samples=routed(0.05, 4)))
+    assert told.pools[0].state is State.UNKNOWN
+    assert told.pools[0].sentence.endswith("by the router's counters 0 % of requests would miss")
+    assert told.worst is not Severity.WARN
+
+
+def lived(days: int, every: int) -> Pod:
+    """A pod of two slots with three adapters in turn, two at a time for most of it: it misses one in ``every``, day and night."""
+    pod = Pod(slots=2, load=0.001).start(END - days * DAY - HOUR)
+    for number in range(days * 24 * 60):
+        name = "c" if number % every == 0 else "ab"[number % 2]
+        for _ in range(4):
+            pod.ask(END - days * DAY + number * MINUTE, name, hold=0.01)
+    return pod
+
+
+@pytest.mark.parametrize("days", [3, 8])
+def test_a_week_of_misses_teaches_the_pools_own_limit_and_less_does_not(tmp_path: Path, days: int):
+    pod = lived(days, 4)
+    (facts,) = situation(Memory(stored(tmp_path, events=pod.event_rows(), requests=pod.request_rows()), DAY), WINDOW).pools
+    if days == 3:
+        assert (facts.usual, facts.miss_limit.enter) == (None, 0.2)
+    else:
+        assert facts.usual is not None
+        assert facts.usual.learned
+        assert 0.1 < facts.miss_limit.enter < 0.2
+        assert facts.miss_limit_said.endswith("learned from 8 days of this pool")
+
+
+def test_a_pod_with_few_requests_is_judged_by_all_that_it_had_since_the_first_look(tmp_path: Path):
+    pod = Pod(slots=2, load=0.001).start(END - 5 * HOUR)
+    for number in range(1200):  # one in nine seconds, three adapters in turn: every one misses
+        pod.ask(END - 3 * HOUR + number * 9 * SECOND, "abc"[number % 3], hold=0.01)
+    store = stored(tmp_path, events=pod.event_rows(), requests=pod.request_rows())
+    short = situation(Memory(store, DAY), WINDOW).pools[0]
+    assert (short.warning or {})["method"] == "arrivals"  # an hour and the one before are too few for the histogram
+    kept = Memory(store, DAY)
+    for end in range(END - 3 * HOUR + MINUTE, END + 1, 30 * MINUTE):
+        situation(kept, Window(end - HOUR, end))
+    long = situation(kept, WINDOW).pools[0]
+    assert (long.warning or {})["method"] == "reuse histogram"
+    assert long.warned("predicted_miss_ratio") == pytest.approx(1.0, abs=0.03)
+    assert situation(kept, Window(END - 2 * HOUR, END - HOUR)).pools[0].warned("predicted_miss_ratio") is not None
+
+
 def test_a_finder_gives_the_findings_of_its_settings(grown: Store, tmp_path: Path):
     (tmp_path / "epp.yaml").write_text(
         "apiVersion: inference.networking.x-k8s.io/v1alpha1\nkind: EndpointPickerConfig\n"
