@@ -1,0 +1,115 @@
+"""The values that rules are: a recording, an alert, a group of both."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from lora_watch import names
+from lora_watch.rules.condition import Condition
+
+
+class Install(StrEnum):
+    """What Prometheus scrapes."""
+
+    RAW = "raw"  # agents, engines, router and GPU exporters: nothing of the service in the path
+    FULL = "full"  # the service's exporter, and what RAW reads for as long as the exporter is silent
+
+
+class Profile(StrEnum):
+    """Whose limits."""
+
+    DEFAULT = "default"
+    ARTICLE = "article"
+
+
+class Severity(StrEnum):
+    """What an alert asks for."""
+
+    PAGE = "page"  # users feel it, or will within hours
+    WARN = "warn"  # a cause, a mechanism, or a watcher that sees less: look at it today
+    INFO = "info"  # a configuration that costs: when there is time
+
+
+class Tier(StrEnum):
+    """What an alert is about; a cause is silent under a harm of its pool."""
+
+    HARM = "harm"
+    CAUSE = "cause"
+    CONFIGURATION = "configuration"
+    WATCHER = "watcher"
+
+
+SERVICE_UP = f"group({names.JOB_RUNS})"
+"""A sample while the service's exporter is scraped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """
+    A recorded series: the same name and meaning in both installs, from different sources.
+
+    ``both``: from recorded series alone. ``raw``: from agents, engines, the router and GPU exporters. ``full``: from the
+    exporter. None: that install can't tell it so. ``labels`` are added to what is recorded.
+    """
+
+    name: str
+    what: str
+    both: str | None = None
+    raw: str | None = None
+    full: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def expression(self, install: Install) -> str | None:
+        """
+        What it is computed from in an install, None where it can't be.
+
+        With the exporter, what ``raw`` says counts only while the exporter as a whole is silent, so that no pod is told twice
+        where the two spell its labels differently.
+        """
+        if self.both is not None:
+            return self.both
+        if install is Install.RAW or self.full is None:
+            return self.raw
+        return self.full if self.raw is None else f"{self.full}\nor\n(\n{_indented(self.raw)}\n)\nunless on ()\n{SERVICE_UP}"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """
+    An alert: its condition, what it is called, and what its annotations say.
+
+    ``summary`` is one sentence with names and numbers (a template of Prometheus'). ``findings`` are the kinds of findings that
+    may tell more of it; ``runbook`` is the file's stem. ``only``: the one install that can have it, with the reason in
+    ``why_only``.
+    """
+
+    name: str
+    severity: Severity
+    tier: Tier
+    condition: Condition
+    summary: str
+    findings: tuple[str, ...] = ()
+    only: Install | None = None
+    why_only: str = ""
+    profile: Profile = Profile.DEFAULT
+
+    @property
+    def runbook(self) -> str:
+        """The stem of its runbook."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rules that are evaluated one after the other, every ``interval`` of the watched clock."""
+
+    name: str
+    interval: timedelta
+    recordings: tuple[Recording, ...] = ()
+    alerts: tuple[Alert, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,108 @@
+"""Who watches: pods that tell nothing, a service that is silent or late, records that were lost."""
+
+from datetime import timedelta
+
+from lora_watch import names
+from lora_watch.rules.condition import Clause, Compare, Condition
+from lora_watch.rules.pace import Pace
+from lora_watch.rules.pods import POD, POOL, SPAN
+from lora_watch.rules.rule import Alert, Install, Recording, Severity, Tier
+from lora_watch.rules.say import count, length
+from lora_watch.rules.thresholds import BLIND_PODS, LAG_SECONDS, LASTS, LOOKS, LOST, SILENT
+
+TOLD = timedelta(days=1)
+"""A pod that told its slots within so long is one that ought to."""
+DIAGNOSE = "diagnose"
+"""The service's job that looks for findings."""
+
+
+def recordings(pace: Pace) -> tuple[Recording, ...]:
+    """What is not seen."""
+    span = pace.span(SPAN)
+    slots, lost = names.POD_SLOTS_RECORD, names.AGENT_LOST
+    engines = f"group by ({POD}) ({names.REQUESTS_RUNNING})"
+    usual = f"last_over_time({slots}[{pace.span(TOLD)}])"
+    first = f"({lost} unless {lost} offset {span} and on ({POD}) {names.AGENT_STEPS} offset {span})"
+    looks, renamed = (
+        f'increase({names.JOB_RUNS}{{outcome="succeeded",{label}="{DIAGNOSE}"}}[{span}])' for label in ("job", "exported_job")
+    )
+    return (
+        Recording(
+            names.POOL_BLIND_PODS_RECORD,
+            "Pods whose engine is scraped and whose slots nobody tells, of pools that have adapters",
+            raw=f"count by ({POOL}) ({engines} and on ({POOL}) group by ({POOL}) ({usual}) unless on (cluster, pod) {slots})\n"
+            f"or\n0 * group by ({POOL}) ({slots})",
+        ),
+        Recording(
+            names.POOL_LOST_RECORD,
+            "Records of agents that could not be kept, in ten minutes",
+            raw=f"sum by ({POOL}) (increase({lost}[{span}]) or {first})",
+            full=f"sum by ({POOL}) ({names.RECENT_LOST})",
+        ),
+        Recording(
+            names.WATCH_SILENT_RECORD,
+            "1 while nothing is told: no pod's slots in the raw install, no exporter of the service in the full one",
+            raw=f"absent({slots})",
+            full=f"absent({names.JOB_RUNS})",
+        ),
+        Recording(
+            names.WATCH_LAG_RECORD,
+            "How far the service's most backward source is behind",
+            full=f"max({names.SOURCE_LAG})",
+        ),
+        Recording(
+            names.WATCH_LOOKS_RECORD,
+            "Looks for findings that ended well in ten minutes",
+            full=f"sum({looks} or {renamed})",
+        ),
+    )
+
+
+def alerts() -> tuple[Alert, ...]:
+    """Four."""
+    whole: tuple[str, ...] = ()
+    return (
+        Alert(
+            "LoraWatchBlind",
+            Severity.WARN,
+            Tier.WATCHER,
+            Condition((Clause(Compare(names.WATCH_SILENT_RECORD, ">", SILENT)),), timedelta(minutes=2), timedelta(0), on=whole),
+            summary="lora_watch is blind: nothing that it exports reaches this Prometheus, so no alert about adapters is to be "
+            "trusted to fire.",
+        ),
+        Alert(
+            "LoraPodsUnwatched",
+            Severity.WARN,
+            Tier.WATCHER,
+            Condition((Clause(Compare(names.POOL_BLIND_PODS_RECORD, ">", BLIND_PODS)),), LASTS, timedelta(0)),
+            summary=f"{count(names.POOL_BLIND_PODS_RECORD)} pods of pool {{{{ $labels.pool }}}} serve requests and "
+            "tell nothing of their adapters: no agent of theirs is scraped.",
+        ),
+        Alert(
+            "LoraWatchLate",
+            Severity.WARN,
+            Tier.WATCHER,
+            Condition(
+                (
+                    Clause(Compare(names.WATCH_LAG_RECORD, ">", LAG_SECONDS)),
+                    Clause(Compare(names.WATCH_LOOKS_RECORD, "<", LOOKS)),
+                ),
+                timedelta(minutes=5),
+                timedelta(0),
+                on=whole,
+            ),
+            summary="lora_watch is late: its most backward source is "
+            f"{length(names.WATCH_LAG_RECORD, ())} behind, and it looked for findings "
+            f"{count(names.WATCH_LOOKS_RECORD, ())} times in ten minutes.",
+            only=Install.FULL,
+            why_only="without the service there is nothing that could be late but a scrape, which `up` tells",
+        ),
+        Alert(
+            "LoraWatchLosingEvents",
+            Severity.WARN,
+            Tier.WATCHER,
+            Condition((Clause(Compare(names.POOL_LOST_RECORD, ">", LOST)),), timedelta(minutes=1), LASTS),
+            summary=f"Agents of pool {{{{ $labels.pool }}}} lost {count(names.POOL_LOST_RECORD)} records within ten "
+            "minutes; swaps, misses and stays are too low by what was in them.",
+        ),
+    )
