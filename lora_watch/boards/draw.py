@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
@@ -24,8 +25,34 @@ PLAIN = (Step(None, "text"),)
 
 def text(board: Board) -> str:
     """The file of a board: classic JSON, which Grafana 10 to 13 read."""
-    built = _dashboard(board).build()
-    return json.dumps(built, cls=JSONEncoder, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+    built = json.loads(json.dumps(_dashboard(board).build(), cls=JSONEncoder))
+    return json.dumps(without_ballast(built), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def without_ballast(board: dict[str, Any]) -> dict[str, Any]:
+    """
+    The board without what the SDK always writes and Grafana's types no longer have, or have for other kinds of things.
+
+    Links and annotations would be put into a menu; they are to stay in sight.
+    """
+    return {
+        **board,
+        "links": [_without(link, "placement") for link in board["links"]],
+        "annotations": {"list": [_without(one, "placement") for one in board["annotations"]["list"]]},
+        "templating": {"list": [_without(one, "auto", "auto_count", "auto_min") for one in board["templating"]["list"]]},
+        "panels": [_plain(panel) for panel in board["panels"]],
+    }
+
+
+def _plain(panel: dict[str, Any]) -> dict[str, Any]:
+    if panel["type"] == "row":
+        return {**panel, "panels": [_plain(inside) for inside in panel["panels"]]}
+    links = [_without(link, "placement") for link in panel["links"]]
+    return {**panel, "links": links, "options": _without(panel["options"], "footer")}
+
+
+def _without(told: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {name: value for name, value in told.items() if name not in keys}
 
 
 def _dashboard(board: Board) -> dashboard.Dashboard:
@@ -92,7 +119,6 @@ def _variables(board: Board) -> list[Builder[models.VariableModel]]:
             .description(variable.description)
             .datasource(SOURCE)
             .query(query)
-            .definition(variable.query)
             .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
             .sort(models.VariableSort.NATURAL_ASC)
             .multi(True)
@@ -106,14 +132,14 @@ def _variables(board: Board) -> list[Builder[models.VariableModel]]:
 
 
 def _annotation(name: str, colour: str, expr: str, title: str, words: str) -> dashboard.AnnotationQuery:
+    target = prometheus.Dataquery().ref_id("Anno").expr(expr).interval("60s").range().datasource(SOURCE)
     return (
         dashboard.AnnotationQuery()
         .name(name)
         .datasource(SOURCE)
         .enable(True)
         .icon_color(colour)
-        .expr(expr)
-        .step("60s")
+        .target(target)
         .title_format(title)
         .text_format(words)
         .tag_keys("severity,pool,role")

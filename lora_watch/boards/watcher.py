@@ -118,7 +118,7 @@ OVER_TIME = Row(
             "Rows stored",
             Kind.LINES,
             "suffix:/s",
-            "Rows that a source brought, per second.",
+            "Rows that a source brought and that were new, per second.",
             WATCHED,
             (Query(_source(names.SOURCE_ROWS), "{{source}}"),),
             installs=FULL_ONLY,
