@@ -4,6 +4,7 @@ import polars as pl
 
 from lora_watch.derive.found import names_of, structures
 from lora_watch.derive.groups import POD, POOL, ranked_provenance
+from lora_watch.derive.registry import registry
 from lora_watch.model import HOUR, MINUTE, SECOND, Window
 
 FLAGGED_SECONDS = MINUTE // SECOND
@@ -13,7 +14,7 @@ IDLE = HOUR
 IN_ENGINE, NOWHERE = "weights still in engine", "name without weights"
 
 
-def phantoms(registry: pl.LazyFrame, stays: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+def phantoms(names: pl.LazyFrame, stays: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     """
     Where the registry of names and residency disagree, one row per pool, adapter and kind.
 
@@ -27,18 +28,18 @@ def phantoms(registry: pl.LazyFrame, stays: pl.LazyFrame, window: Window) -> pl.
     * ``name without weights``: the name is served on ``pods`` for ``IDLE`` or longer and was in no slot of the pool in the
       window. Any pool with more names than slots has such names: never flagged.
 
-    ``registry`` are `register`, `unregister` and `start` records up to the window's end, from as far back as there are any
+    ``names`` are `register`, `unregister` and `start` records up to the window's end, from as far back as there are any
     (what :func:`~lora_watch.derive.carry.carry` keeps does not hold them); ``stays`` those of the same time.
 
-    Formula: a pod's registry is what its newest API server said (an older one's names ended with it): the last of an
-    adapter's accepted `register` and `unregister` decides. Held from ``max(unregister, resident_from)`` to ``left_at``.
+    Formula: a pod's names are those of its newest API server (:func:`~lora_watch.derive.registry.registry`). Held from
+    ``max(unregister, resident_from)`` to ``left_at``.
 
     Edge cases. Refused calls (``ok`` false) change nothing. A name withdrawn and registered anew is no phantom from then on. A
     registry that is not held at all makes no row: unknown is not disagreement. ``engine`` is not compared: an API server in
     front of several names none.
     """
     kind = pl.col("kind")
-    served = _registry(registry, window).cache()
+    served = registry(names, window.end).cache()
     withdrawn = served.filter(kind == "unregister").select(*POD, "adapter", since="at", ranked="ranked")
     until = pl.min_horizontal(pl.col("left_at").fill_null(window.end), pl.lit(window.end, dtype=pl.Int64))
     held = (
@@ -90,28 +91,4 @@ def phantoms(registry: pl.LazyFrame, stays: pl.LazyFrame, window: Window) -> pl.
         both.with_columns(adapters=pl.concat_list("adapter"), provenance=pl.col("ranked").cast(pl.String)),
         ("kind", "slots_held", "held_slot_seconds", "longest_seconds"),
         by=("kind", "start", "adapters"),
-    )
-
-
-def _registry(events: pl.LazyFrame, window: Window) -> pl.LazyFrame:
-    """The last accepted record of each name in the newest API server's log of each pod: register or unregister."""
-    kind = pl.col("kind")
-    named = kind.is_in(["register", "unregister"])
-    server = named | ((kind == "start") & (pl.col("detail").str.json_path_match("$.role") == "api").fill_null(value=False))
-    said = events.filter(server & (pl.col("at") < window.end)).select(
-        *POD, "stream", "seq", "at", "kind", "adapter", "ok", ranked=ranked_provenance()
-    )
-    newest = (
-        said.group_by(*POD, "stream")
-        .agg(last=pl.col("at").max())
-        .sort("last", "stream")
-        .group_by(POD)
-        .agg(pl.col("stream").last())
-    )
-    return (
-        said.filter(named & pl.col("ok").ne_missing(False) & pl.col("adapter").is_not_null())
-        .join(newest.select("stream"), on="stream", how="semi")
-        .sort("seq")
-        .group_by(*POD, "adapter")
-        .agg(pl.col("kind", "at").last(), pl.col("ranked").max())
     )

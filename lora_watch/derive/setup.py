@@ -6,9 +6,11 @@ import polars as pl
 
 from lora_watch.derive.boots import by_worker
 from lora_watch.derive.groups import POD, group_columns, said_once, worst_provenance
+from lora_watch.derive.registry import KINDS as NAMING
+from lora_watch.derive.registry import registry
 from lora_watch.model import Window
 
-KINDS = ("start", "load", "register", "unregister", "pin", "unpin", "evict", "snapshot")
+KINDS = (*NAMING, "load", "pin", "unpin", "evict", "snapshot")
 """Kinds of events that say something about a pod's setting up."""
 
 
@@ -17,9 +19,11 @@ def setup(events: pl.LazyFrame, requests: pl.LazyFrame, window: Window, by: Sequ
     One row per pod, of its newest worker.
 
     Columns: those of ``by``, ``slots`` and ``cpu_capacity`` (null: not said), ``max_rank`` (``max_lora_rank``), ``known``
-    (distinct names it was told to serve and not told to forget, or asked for in the window), ``asked`` (requests for an adapter
-    in the window), ``pinned`` (names pinned in a slot), ``largest_rank`` and ``largest_bytes`` (of the adapter of the greatest
-    rank that was loaded), ``provenance``.
+    (distinct names that its newest API server serves, :func:`~lora_watch.derive.registry.registry`, or that were asked for in the
+    window), ``asked`` (requests for an adapter in the window), ``pinned`` (names pinned in a slot), ``largest_rank`` and
+    ``largest_bytes`` (of the adapter of the greatest rank that was loaded), ``since`` (µs UTC, the worker's first record),
+    ``known_at`` (µs UTC of each of the ``known``, the earliest first: registered, or first asked for in the window),
+    ``pinned_at`` (of each of the ``pinned``, likewise), ``provenance``.
 
     ``known`` is a lower bound where names were registered before the events begin and nobody asked for them. ``cpu_capacity``
     equal to ``slots`` is vLLM's default. A pin ends with its adapter's evict. Null is unknown: an API server that never wrote
@@ -38,17 +42,20 @@ def setup(events: pl.LazyFrame, requests: pl.LazyFrame, window: Window, by: Sequ
         max_rank=pl.col("detail").str.json_path_match("$.max_rank").cast(pl.Int64, strict=False).drop_nulls().max(),
         largest_rank=rank.max(),
         largest_bytes=size.filter(rank == rank.max()).max(),
+        since=pl.col("at").min(),
         provenance=worst_provenance(),
     )
     pins = _last(own.filter(kind.is_in(["pin", "unpin", "evict"]) & pl.col("ok").ne_missing(False)), keys)
-    pinned = pins.filter(kind == "pin").group_by(keys).agg(pinned=pl.col("adapter").n_unique())
-    names = _last(before.filter(kind.is_in(["register", "unregister"]) & pl.col("ok").ne_missing(False)), keys)
+    pinned = pins.filter(kind == "pin").group_by(keys).agg(pinned=pl.col("adapter").n_unique(), pinned_at=pl.col("at").sort())
+    served_names = registry(before, window.end).filter(kind == "register")
     asked = requests.filter(pl.col("at").is_between(window.start, window.end, closed="left"))
     served = (
-        pl.concat([names.filter(kind == "register").select(*keys, "adapter"), asked.select(*keys, "adapter")])
+        pl.concat([rows.select(*keys, "adapter", "at") for rows in (served_names, asked)])
         .filter(pl.col("adapter").is_not_null())
+        .group_by(*keys, "adapter")
+        .agg(pl.col("at").min())
         .group_by(keys)
-        .agg(known=pl.col("adapter").n_unique())
+        .agg(known=pl.len().cast(pl.UInt32), known_at=pl.col("at").sort())
     )
     counted = asked.filter(pl.col("adapter").is_not_null()).group_by(keys).agg(asked=pl.len().cast(pl.Int64))
     return (
@@ -57,7 +64,8 @@ def setup(events: pl.LazyFrame, requests: pl.LazyFrame, window: Window, by: Sequ
         .join(counted, on=keys, how="left", nulls_equal=True)
         .with_columns(pl.col("pinned").fill_null(0), pl.col("asked").fill_null(0))
         .select(
-            *keys, "slots", "cpu_capacity", "max_rank", "known", "asked", "pinned", "largest_rank", "largest_bytes", "provenance"
+            *(*keys, "slots", "cpu_capacity", "max_rank", "known", "asked", "pinned", "largest_rank", "largest_bytes"),
+            *("since", "known_at", "pinned_at", "provenance"),
         )
     )
 

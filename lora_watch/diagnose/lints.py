@@ -25,7 +25,7 @@ AFFINITY_SCORERS = ("lora-affinity-scorer", "lora-load-state-scorer")
 
 @dataclass(frozen=True, slots=True)
 class Lint:
-    """One thing that is wrong with one pod."""
+    """One thing that is wrong with one pod; ``since`` (µs UTC) None: nobody knows since when."""
 
     kind: str
     severity: Severity
@@ -35,6 +35,7 @@ class Lint:
     remedies: tuple[Remedy, ...]
     avoid: tuple[str, ...] = ()
     confidence: Confidence = Confidence.HIGH
+    since: int | None = None
 
 
 def lints(
@@ -43,7 +44,9 @@ def lints(
     """
     Findings about the pods of ``setup`` and the ``routers``, at ``at`` (µs UTC). What is not known (null) is not judged.
 
-    Where the adapters' ``files`` are given, they say which ranks there are; else the loads that were seen do.
+    Where the adapters' ``files`` are given, they say which ranks there are; else the loads that were seen do. A finding is told
+    since the first of its pods was set up so, as far as its records go (its worker started, the last name or pin that makes it
+    so was told), and since ``at`` where none does.
 
     Kinds: ``slots-below-adapters`` (slots < adapters it serves; of one slot always, of more only where nobody asked for any in
     the window, for else the misses tell whether it matters), ``no-warm-tier`` (``max_cpu_loras`` = ``max_loras`` while there
@@ -60,12 +63,12 @@ def lints(
             .otherwise(largest.bytes),
             known=pl.max_horizontal("known", pl.lit(len(files))),
         )
-    found: dict[tuple[str, str, str, str, str], tuple[Lint, list[str]]] = {}
+    found: dict[tuple[str, str, str, str, str], list[tuple[str, Lint]]] = {}
     for row in setup.sort("cluster", "pool", "role", "pod").iter_rows(named=True):
         for check in CHECKS:
             if lint := check(row):
                 key = (row["cluster"], row["pool"] or "", row["role"] or "", lint.kind, lint.what)
-                found.setdefault(key, (lint, []))[1].append(row["pod"])
+                found.setdefault(key, []).append((row["pod"], lint))
     findings = [
         Finding(
             kind=kind,
@@ -73,7 +76,7 @@ def lints(
             cluster=cluster,
             pool=pool,
             role=role,
-            since=at,
+            since=min((one.since for _, one in linted if one.since is not None), default=at),
             summary=f"{_pods(pods)}: {lint.what}",
             cause=lint.cause,
             confidence=lint.confidence,
@@ -84,7 +87,8 @@ def lints(
             pods=tuple(pods),
             scope=what,
         )
-        for (cluster, pool, role, kind, what), (lint, pods) in found.items()
+        for (cluster, pool, role, kind, what), linted in found.items()
+        for pods, lint in [([pod for pod, _ in linted], linted[0][1])]
     ]
     short = setup.filter(pl.col("known") > pl.col("slots"))
     return (*findings, *_routers(routers, short, at))
@@ -109,6 +113,7 @@ def _slots_below_adapters(row: Mapping[str, Any]) -> Lint | None:
             ),
         ),
         ("Pins alone: they help the pinned adapters and take the slots from all others.",),
+        since=_since(row, "known_at", slots),
     )
 
 
@@ -135,6 +140,7 @@ def _no_warm_tier(row: Mapping[str, Any]) -> Lint | None:
             ),
         ),
         ("A faster disk before a warm tier: memory is nearer still.",),
+        since=_since(row, "known_at", slots),
     )
 
 
@@ -165,6 +171,7 @@ def _pins_fill_slots(row: Mapping[str, Any]) -> Lint | None:
             Remedy("slots", "raise --max-loras above the number of pins by what the others need"),
         ),
         ("Pinning more adapters: vLLM 0.32 dies of a batch that wants more of them than there are slots without a pin.",),
+        since=_since(row, "pinned_at", slots - 1 if full else slots - 2),
     )
 
 
@@ -200,6 +207,7 @@ def _rank_waste(row: Mapping[str, Any]) -> Lint | None:
             ),
         ),
         confidence=Confidence.MEDIUM,  # a larger adapter may be known and not loaded yet
+        since=row.get("since"),
     )
 
 
@@ -226,7 +234,7 @@ def _routers(routers: Iterable[RouterSetup], short: pl.DataFrame, at: int) -> It
             cluster=first["cluster"],
             pool=first["pool"] or "",
             role="",
-            since=at,
+            since=at,  # its file does not say since when it is in force
             summary=f"the router of {router.where} does not look at adapters (profile {', '.join(blind)})",
             cause="No scorer for adapters runs there, so requests for one adapter go to every pod and each pod has to hold it.",
             confidence=Confidence.HIGH,
@@ -254,6 +262,15 @@ def _routers(routers: Iterable[RouterSetup], short: pl.DataFrame, at: int) -> It
 
 def _said(row: Mapping[str, Any], name: str, text: str) -> Evidence:
     return Evidence(text, name, float(row[name]), "", row["provenance"])
+
+
+def _since(row: Mapping[str, Any], column: str, place: int) -> int | None:
+    """When the time in that place of a column of times was, or when the worker started, if that was later; None: not told."""
+    started: int | None = row.get("since")
+    times: Sequence[int] | None = row.get(column)
+    if times is None or len(times) <= place:
+        return started
+    return times[place] if started is None else max(started, times[place])
 
 
 def _pods(pods: list[str]) -> str:

@@ -50,6 +50,26 @@ def test_one_slot_for_several_adapters_is_said_with_traffic_too():
     assert kinds(lints(facts(known=2, slots=1, asked=100), 0)) == ["slots-below-adapters"]
 
 
+def test_a_lint_is_told_since_the_records_say_so():
+    since = {"since": 100, "known_at": [5, 7, 120, 300, 400], "pinned_at": [10, 130, 140]}
+    found = {
+        one.kind: one.since for one in lints(facts({**since, "known": 5, "pinned": 3, "max_rank": 64, "cpu_capacity": 4}), 900)
+    }
+    assert found == {"slots-below-adapters": 400, "no-warm-tier": 400, "pins-fill-slots": 140, "rank-waste": 100}
+    full = lints(facts({**since, "pinned": 4, "pinned_at": [10, 130, 140, 600]}), 900)
+    assert [one.since for one in full] == [600]
+
+
+def test_a_lint_is_told_since_the_first_of_its_pods_was_so():
+    found = lints(facts({"since": 300}, {"pod": "pod-1", "since": 200}, known=9, slots=1, since=None), 900)
+    assert [one.since for one in found] == [200]
+
+
+def test_where_no_record_says_since_when_it_is_as_of_the_look():
+    (found,) = lints(facts(known=9, slots=1), 900)
+    assert found.since == 900
+
+
 def test_no_warm_tier_says_which_flag_to_raise():
     found = {one.kind: one for one in lints(facts(known=9, cpu_capacity=4), 0)}
     assert "--max-cpu-loras" in found["no-warm-tier"].remedies[0].text
