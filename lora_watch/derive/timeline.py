@@ -34,7 +34,8 @@ def timeline(
 
     ``loads_per_request`` is the miss ratio but for loads that several requests share and for those that nobody asked for.
     Counts add up over bins; the last bin may be shorter. A stall that is longer than its bin makes a share above 1 there.
-    Loads of unknown length add nothing to the stalls. Rows said twice count once.
+    A load of unknown length counts with the median of the group's known ones of its tier in the window; where none is known, the
+    stalls of its bin are null. Rows said twice count once.
     """
     keys = group_columns(by)
     inside = pl.col("at").is_between(window.start, window.end, closed="left")
@@ -51,11 +52,14 @@ def timeline(
             swaps=((kind == "evict") & (pl.col("reason") == "lru").fill_null(value=False)).sum(),
         )
     )
+    seconds = (pl.col("end") - pl.col("start")) / SECOND
+    spans = (stalls if stalls is not None else stalls_of(events)).filter(inside).with_columns(seconds=seconds)
+    usual = spans.group_by(*keys, "tier").agg(usual=pl.col("seconds").median())
+    length_of = pl.coalesce("seconds", "usual")
     stood = (
-        (stalls if stalls is not None else stalls_of(events))
-        .filter(inside)
+        spans.join(usual, on=[*keys, "tier"], how="left", nulls_equal=True)
         .group_by(*keys, at)
-        .agg(stall_seconds=((pl.col("end") - pl.col("start")) / SECOND).sum())
+        .agg(stall_seconds=pl.when(length_of.is_not_null().all()).then(length_of.sum()), stood=pl.lit(value=True))
     )
     asked = (
         requests.filter(inside & pl.col("adapter").is_not_null()).filter(said_once()).group_by(*keys, at).agg(requests=pl.len())
@@ -75,7 +79,8 @@ def timeline(
     length = pl.min_horizontal(pl.lit(bin), window.end - pl.col("at")) / SECOND
     return (
         whole.with_columns(
-            *(pl.col(name).fill_null(0).cast(pl.Int64) for name in _NUMBERS), pl.col("stall_seconds").fill_null(0.0)
+            *(pl.col(name).fill_null(0).cast(pl.Int64) for name in _NUMBERS),
+            stall_seconds=pl.when("stood").then("stall_seconds").otherwise(0.0),
         )
         .with_columns(
             loads_per_request=pl.when(pl.col("requests") > 0).then(pl.col("loads") / pl.col("requests")),

@@ -167,7 +167,7 @@ class PoolFacts:
     def recent(self, column: str) -> float | None:
         """Sum of a timeline's column over the last ten minutes; None where nothing was seen in them, or no pod tells it."""
         rows = self.timeline.filter(pl.col("at") >= self.window.end - RECENT)
-        told = column == "requests" or self.sees_loads
+        told = (column == "requests" or self.sees_loads) and not rows[column].null_count()
         return float(rows[column].sum()) if rows.height and told else None
 
     @property
@@ -186,7 +186,7 @@ class PoolFacts:
 
     @property
     def stall_share(self) -> float | None:
-        """Share of pod time that stood still for loads in the last ten minutes; None where none of the loads had a length."""
+        """Share of pod time that stood still for loads in the last ten minutes; None where nobody knows how long loads take."""
         stall = self.recent("stall_seconds")
         if stall is None or self.pods.is_empty() or (stall == 0 and self.recent("loads")):
             return None

@@ -72,9 +72,16 @@ def test_loads_in_place_failed_ones_and_warm_up_are_no_loads():
     assert lines(rows(ADAPTER_EVENTS, odd))["loads"].to_list() == [0]
 
 
-def test_loads_without_a_length_add_nothing_to_the_time():
-    (row,) = lines(rows(ADAPTER_EVENTS, [load(10, seconds=None)])).to_dicts()
-    assert (row["loads"], row["stall_seconds"]) == (1, 0.0)
+def test_where_no_load_has_a_length_the_time_is_unknown_and_no_zero():
+    told = lines(rows(ADAPTER_EVENTS, [load(10, seconds=None), {"at": 70 * SECOND, "kind": "use", "adapter": "a"}]))
+    assert told.select("loads", "stall_seconds", "stall_share").rows() == [(1, None, None), (0, 0.0, 0.0)]
+
+
+def test_a_load_without_a_length_counts_as_long_as_the_others_of_its_tier_in_the_pool():
+    known = [load(10, seconds=1.0), load(20, seconds=3.0), load(40, seconds=9.0), load(130, seconds=5.0, tier="cpu")]
+    unknown = rows(ADAPTER_EVENTS, [load(10, seconds=None), load(100, seconds=None)], pod="pod-1")
+    told = lines(pl.concat([rows(ADAPTER_EVENTS, known), unknown]))
+    assert told["stall_seconds"].to_list() == [16.0, 3.0, 5.0]
 
 
 def test_rows_said_twice_count_once():
