@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from lora_watch import links
 from lora_watch.errors import ConfigError
 
 DEFAULT_FILE = Path("lora-watch.yaml")
@@ -291,6 +292,7 @@ class ExporterSettings(Part):
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(9466, description="port; 0 picks a free one", ge=0, le=65_535)
+    explorer: Address = Field(links.EXPLORER, description="address of the explorer, for the links of findings")
     adapters: int = Field(200, description="adapters with series of their own per pod; the rest is summed as `other`", ge=0)
 
 

@@ -6,21 +6,30 @@ one series called ``other`` where the figure adds up, and none where it does not
 Unknown is an absent series, never 0. Every derived series carries its own ``provenance``: the worst of what it was made from.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import polars as pl
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lora_watch import names
-from lora_watch.derive.groups import POD
+from lora_watch import links, names
+from lora_watch.derive.groups import POD, POOL
+from lora_watch.diagnose.finding import Finding
+from lora_watch.diagnose.life import State
+from lora_watch.diagnose.words import percent
 from lora_watch.model import Provenance
 
 OTHER = "other"
+FINDINGS_SHOWN = 100
+"""Open findings with series of their own, the gravest and then the newest first."""
+CUT = 300
+"""Characters of a text that becomes a label."""
+EVIDENCE_SHOWN = 3
 
 
 class Derived(Protocol):
@@ -30,6 +39,19 @@ class Derived(Protocol):
     def pods(self) -> pl.DataFrame: ...  # one row a pod
     @property
     def adapters(self) -> pl.DataFrame: ...  # one row a pod and adapter
+
+
+class Told(Protocol):
+    """What the exporter needs of a look for findings: see :class:`lora_watch.explore.signals.Signals`."""
+
+    @property
+    def pods(self) -> pl.DataFrame: ...  # one row a pod
+    @property
+    def pools(self) -> pl.DataFrame: ...  # one row a pool
+    @property
+    def working_set(self) -> pl.DataFrame: ...  # one row a pool and span
+    @property
+    def load_seconds(self) -> pl.DataFrame: ...  # one row a pool and phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +179,54 @@ ADAPTER_SERIES = (
 )
 
 
+_MINUTES = "in the ten minutes before the last look for findings"
+RECENT_SERIES = tuple(
+    Series("recent", name, f"{help} {_MINUTES}", (("", column),))
+    for name, column, help in (
+        (names.RECENT_SWAPS, "swaps_per_second", "Evictions from a GPU slot to make room, per second,"),
+        (names.RECENT_LOADS, "loads_per_second", "Loads into a GPU slot, per second,"),
+        (names.RECENT_COLD_LOADS, "cold_loads_per_second", "Loads whose adapter had to be read from disk, per second,"),
+        (names.RECENT_REQUESTS, "requests_per_second", "Requests with an adapter that finished, per second,"),
+        (names.RECENT_MISS_RATIO, "miss_ratio", "Loads per request with an adapter"),
+        (names.RECENT_STALL_SHARE, "stall_share", "Share of time that engines stood still for loads"),
+        (names.RECENT_SWAP_QUEUE, "swap_queue", "Requests that wait for a slot, mean"),
+        (names.RECENT_INFERENCE_SHARE, "share_high", "Share of time spent on inference, upper end,"),
+        (names.RECENT_GPU_BUSY, "busy_ratio", "Share of time the pod's GPUs read busy, whatever with,"),
+        (names.RECENT_KV_CACHE, "kv_cache", "Share of the KV cache in use, of the fullest engine,"),
+        (names.RECENT_LOST, "lost", "Records that could not be kept"),
+    )
+)
+POOL_SERIES = tuple(
+    Series("pool", name, help, (("", column),))
+    for name, column, help in (
+        (names.POOL_ACTIVE_ADAPTERS, "active_adapters", "Distinct adapters asked for in the window of the look for findings"),
+        (names.PRESSURE, "pressure", "W(300 s) over the pool's slots; above 1 no mean stay is five minutes"),
+        (names.PREDICTED_MISS_RATIO, "predicted_miss_ratio", "Miss ratio that the requests of ten minutes predict at the slots"),
+        (names.NEWMASS, "newmass", "Share of requests on adapters first seen within the hour; none while the pool is learned"),
+        (names.NEW_ADAPTERS, "new_adapters", "Adapters first seen within the hour"),
+        (names.RHO_PEAK, "rho_peak", "How near to its end the pool will be at the peak of the next hours; 1 is the end"),
+        (names.RHO_NOW, "rho_now", "How near to its end the pool is now"),
+        (names.PEAK_REQUESTS, "peak_rps", "Requests per second expected at the peak of the next hours"),
+        (names.IN_FLIGHT_PER_SLOT, "in_flight_per_slot", "Adapters in flight over slots, of the fullest pod"),
+        (names.POOL_PHANTOM_SLOTS, "phantom_slots", "Slots held by adapters whose name was withdrawn"),
+    )
+)
+WORKING_SET_SERIES = (
+    Series("pool", names.WORKING_SET, "W(T): distinct adapters asked for within T seconds", (("", "adapters"),)),
+)
+LOAD_SECONDS_SERIES = (
+    Series("pool", names.POOL_LOAD_SECONDS, f"Mean seconds of a phase of loads {_MINUTES}", (("", "load_seconds"),)),
+)
+
+
 class Exporter(Collector):
     """Publishes the newest overview and counts what the service does. Thread-safe: an overview is replaced whole."""
 
-    def __init__(self, *, adapters: int, idle_seconds: float = 30.0) -> None:
+    def __init__(self, *, adapters: int, idle_seconds: float = 30.0, explorer: str = links.EXPLORER) -> None:
         self._cap = adapters
+        self._explorer = explorer.rstrip("/")
+        self._signals: Told | None = None
+        self._open: tuple[State, ...] = ()
         self._idle_seconds = idle_seconds
         self._derived: Derived | None = None
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nobody reads
@@ -201,13 +266,26 @@ class Exporter(Collector):
         """Replace what is published."""
         self._derived = derived
 
+    def publish_signals(self, signals: Told) -> None:
+        """Replace what the last look for findings measured."""
+        self._signals = signals
+
+    def publish_findings(self, open_: Iterable[State]) -> None:
+        """Replace the findings that are open."""
+        self._open = tuple(open_)
+
     def collect(self) -> Iterator[Metric]:
         """The derived families; called at each scrape."""
-        derived = self._derived
-        if derived is None:
-            return
-        yield from families(derived.pods, POD_SERIES, POD)
-        yield from families(bounded(derived.adapters, self._cap), ADAPTER_SERIES, (*POD, "adapter"))
+        derived, signals = self._derived, self._signals
+        if derived is not None:
+            yield from families(derived.pods, POD_SERIES, POD)
+            yield from families(bounded(derived.adapters, self._cap), ADAPTER_SERIES, (*POD, "adapter"))
+        if signals is not None:
+            yield from families(signals.pods, RECENT_SERIES, POD)
+            yield from families(signals.pools, POOL_SERIES, POOL)
+            yield from families(signals.working_set, WORKING_SET_SERIES, (*POOL, "seconds"))
+            yield from families(signals.load_seconds, LOAD_SECONDS_SERIES, (*POOL, "phase"))
+            yield from open_findings(self._open, self._explorer)
 
     def serve(self, host: str, port: int) -> tuple[str, "Stop"]:
         """
@@ -258,6 +336,49 @@ def families(frame: pl.DataFrame, series: Iterable[Series], identity: Sequence[s
                 labels = [*texts[:split], *([label] if one.by else []), *texts[split:], provenance]
                 family.add_metric([text or "" for text in labels], value)
         yield family
+
+
+def open_findings(told: Iterable[State], explorer: str) -> Iterator[Metric]:
+    """
+    A small series for each open finding, and one that carries its words as labels; at most ``FINDINGS_SHOWN`` of each.
+
+    Words change when a state of the finding is told (opened, worse, better, still there), not at each look, so that a finding has
+    a few series in its life. They are cut to ``CUT`` characters, and what is not printable becomes a space.
+    """
+    shown = sorted(told, key=lambda one: (-one.finding.severity.rank, -one.opened, one.id))[:FINDINGS_SHOWN]
+    who = ("finding", "kind", *POOL)
+    small = GaugeMetricFamily(names.OPEN_FINDING, "1 for each open finding", labels=[*who, "severity"])
+    words = ("summary", "cause", "evidence", "remedy", "explorer", "provenance")
+    info = GaugeMetricFamily(names.FINDING_INFO, "1 for each open finding, with its words", labels=[*who, *words])
+    for one in shown:
+        finding = one.finding
+        whose = [_label(text) for text in (one.id, finding.kind, finding.cluster, finding.pool, finding.role)]
+        small.add_metric([*whose, str(finding.severity)], 1)
+        evidence = "; ".join(each.text for each in finding.evidence[:EVIDENCE_SHOWN])
+        texts = (finding.summary, finding.cause, evidence, _best(finding))
+        where = {name: getattr(finding, name) for name in POOL}
+        info.add_metric([*whose, *(_label(text) for text in texts), _address(explorer, where), finding.provenance], 1)
+    yield small
+    yield info
+
+
+def _best(finding: Finding) -> str:
+    """The remedy to try first, and what it is predicted to change; empty where there is none."""
+    for remedy in finding.remedies:
+        effect = "" if remedy.effect is None else f" ({percent(abs(remedy.effect))} of the {remedy.of} "
+        return remedy.text + (effect and effect + ("less)" if (remedy.effect or 0) >= 0 else "more)"))
+    return ""
+
+
+def _label(text: str) -> str:
+    """A text as a label: printable, on one line, not too long; half a surrogate pair becomes ``?``."""
+    plain = "".join(char if char.isprintable() else " " for char in text.encode("utf-8", "replace").decode())
+    return plain if len(plain) <= CUT else plain[: CUT - 1] + "…"
+
+
+def _address(explorer: str, where: Mapping[str, str]) -> str:
+    named = {name: quote(text.encode("utf-8", "replace"), safe="")[:CUT] for name, text in where.items() if text}
+    return links.explorer(explorer, {**named, "last": "1h"})
 
 
 def _worst(column: str) -> pl.Expr:

@@ -106,6 +106,11 @@ class Diagnoser:
             return Diagnosed(done.states)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
+    @property
+    def open(self) -> tuple[State, ...]:
+        """What was last told of each finding that goes on, as of the last look."""
+        return tuple(life.told for life in self._lives if not life.closed)
+
     def _ahead(self, by: int) -> tuple[str, ...]:
         if by <= self._rules.blind_after:  # another service was a little earlier
             return ()

@@ -76,7 +76,7 @@ class Service:
         self._store = Store(settings.store.folder)
         whole_days = math.ceil(settings.store.retention / timedelta(days=1))  # a part of a day keeps all of it
         self._layout = Layout(self._store, retention_days=whole_days)
-        self.exporter = Exporter(adapters=settings.exporter.adapters)
+        self.exporter = Exporter(adapters=settings.exporter.adapters, explorer=settings.exporter.explorer)
         self._past = Past(self._store, _micros(settings.derive.lookback.total_seconds()))
         self._jobs: dict[str, tuple[float, Callable[[], None]]] = {}
         every = settings.collect.interval.total_seconds()
@@ -289,6 +289,7 @@ class _Looks:
             self._diagnoser = None
             raise
         service.report(FINDINGS.name, set(done.problems))
+        service.exporter.publish_findings(self._diagnoser.open)
         for state in done.states:
             if state.change is not Change.STILL:
                 finding = state.finding

@@ -41,7 +41,7 @@ from lora_watch.explore.structures import structures
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Provenance, Window
 from lora_watch.recommend.levers import Levers, levers
 from lora_watch.schema import ADAPTER_EVENTS, FINDINGS, REQUESTS, SAMPLES
-from lora_watch.sources.adapter_files import AdapterFile, read_all
+from lora_watch.sources.adapter_files import AdapterFile, Kept, read_all
 from lora_watch.sources.router_setup import RouterSetup
 from lora_watch.sources.router_setup import read as read_router
 from lora_watch.store.tables import Store
@@ -94,12 +94,14 @@ def diagnosis(
     expected: Sequence[Expected] = (),
     routers: Sequence[RouterSetup] = (),
     files: Sequence[AdapterFile] = (),
+    see: "See | None" = None,
 ) -> Diagnosis:
     """
     What is wrong in a window, why, and what will help; "now" is its end.
 
     Numbers called *now* are of the last ten minutes, those of residency and misses of the last hour; what began earlier in the
-    window is told with its beginning. StoreError where a table can't be read.
+    window is told with its beginning. ``see`` is shown what they were derived from, and the findings. StoreError where a table
+    can't be read.
     """
     told = situation(memory, window, expected=expected)
     found: list[Finding] = [finding for facts in told.pools for rule in POOL_RULES for finding in rule(facts)]
@@ -107,7 +109,13 @@ def diagnosis(
     found += structures(Around(memory.store, window, memory.lookback, told.requests.lazy()), _thrashing(told.pools))
     found = [one for one in found if not (one.kind == "starvation" and _explained(one, told.pools))]
     states = tuple(pool_state(facts, found) for facts in told.pools)
+    if see is not None:
+        see(told, tuple(found))
     return Diagnosis(window, states, in_order(found), tuple(gaps(told.pools)))
+
+
+See = Callable[[Situation, tuple[Finding, ...]], None]
+"""What is shown a situation and what was found in it."""
 
 
 class Memory:
@@ -205,23 +213,33 @@ class Finder:
     """
     What the service asks once a minute: the findings of a window. Keeps its memory; one thread at a time.
 
-    With ``tell``, which is told at each look what people have said that can't be read, that goes on as it was last read.
+    With ``tell``, which is told at each look what people have said that can't be read, that goes on as it was last read. ``see``
+    is shown each situation.
     """
 
-    def __init__(self, store: Store, settings: Settings, tell: Callable[[set[str]], None] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        tell: Callable[[set[str]], None] | None = None,
+        *,
+        see: See | None = None,
+    ) -> None:
         self._memory = Memory(store, round(settings.derive.lookback.total_seconds() * SECOND))
         self._looks = settings.diagnose
         self._tell = tell
+        self._see = see
         self._given = Given(expected=(), routers=(), files=())
+        self._kept: Kept = {}
 
     def __call__(self, window: Window) -> tuple[Finding, ...]:
         """Raises LoraWatchError where a table can't be read; without ``tell`` also where what people have said can't be."""
         if self._tell is None:
-            self._given = given(self._looks)
+            self._given = given(self._looks, self._kept)
         else:
-            self._given, problems = readable(self._looks, self._given)
+            self._given, problems = readable(self._looks, self._given, self._kept)
             self._tell(problems)
-        return diagnosis(self._memory, window, **self._given).findings
+        return diagnosis(self._memory, window, see=self._see, **self._given).findings
 
 
 class Given(TypedDict):
@@ -232,12 +250,12 @@ class Given(TypedDict):
     files: tuple[AdapterFile, ...]
 
 
-def given(looks: DiagnoseSettings) -> Given:
+def given(looks: DiagnoseSettings, kept: Kept | None = None) -> Given:
     """Announced experiments, the configurations of routers and the adapters' files, as the configuration names them."""
-    return Given(expected=announced_in(looks.expected), routers=_routers(looks), files=_files(looks))
+    return Given(expected=announced_in(looks.expected), routers=_routers(looks), files=_files(looks, kept))
 
 
-def readable(looks: DiagnoseSettings, before: Given) -> tuple[Given, set[str]]:
+def readable(looks: DiagnoseSettings, before: Given, kept: Kept | None = None) -> tuple[Given, set[str]]:
     """The same as far as it can be read, the rest as it was ``before``, and what is wrong with it."""
     told, problems = before.copy(), set()
     try:
@@ -249,7 +267,7 @@ def readable(looks: DiagnoseSettings, before: Given) -> tuple[Given, set[str]]:
     except LoraWatchError as error:
         problems.add(f"{error}; routers are looked at as they were")
     try:
-        told["files"] = _files(looks)
+        told["files"] = _files(looks, kept)
     except LoraWatchError as error:
         problems.add(f"{error}; adapters are known as they were")
     return told, problems
@@ -259,11 +277,11 @@ def _routers(looks: DiagnoseSettings) -> tuple[RouterSetup, ...]:
     return tuple(read_router(file) for file in looks.router_configs)
 
 
-def _files(looks: DiagnoseSettings) -> tuple[AdapterFile, ...]:
+def _files(looks: DiagnoseSettings, kept: Kept | None) -> tuple[AdapterFile, ...]:
     """Adapters that can be read. ConfigError where a folder has none."""
     files: list[AdapterFile] = []
     for folder in looks.adapter_folders:
-        read, problems = read_all(folder)
+        read, problems = read_all(folder, kept)
         if problems and not read:
             raise ConfigError(f"no adapter could be read: {problems[0]}")
         files += read
