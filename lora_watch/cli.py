@@ -97,9 +97,15 @@ def serve(config: ConfigFile = DEFAULT_CONFIG) -> None:
 
     @cache
     def finder() -> "Finder":
+        from lora_watch.explore.signals import signals
         from lora_watch.explore.situation import Finder  # its kernels take a second to load: collecting need not wait for it
 
-        return Finder(service.store, settings, lambda problems: service.report("files of diagnose", problems))
+        return Finder(
+            service.store,
+            settings,
+            lambda problems: service.report("files of diagnose", problems),
+            see=lambda told, found: service.exporter.publish_signals(signals(service.store, told, found)),
+        )
 
     service = Service(settings, sources, find=lambda window: finder()(window))
     _guarded(service.run)
