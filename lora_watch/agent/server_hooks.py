@@ -12,6 +12,9 @@ from lora_watch.agent.recorder import Recorder
 from lora_watch.agent.snapshots import in_parts
 
 Method = Callable[..., Any]
+_CLOSE = 50e-6
+"""Seconds within which two clocks are read at the same time; a thread that is put aside in between takes milliseconds."""
+_TRIES = 4
 
 
 class ServerHooks:
@@ -196,10 +199,27 @@ class ServerHooks:
 
         return wrapper
 
+    def _clocks(self) -> tuple[int, float]:
+        """
+        The wall clock (µs UTC), and by how many seconds it is ahead of the engine's.
+
+        One is read between two looks at the other, again where these are far apart; the nearest pair counts.
+        """
+        best: tuple[float, int, float] | None = None
+        for _ in range(_TRIES):
+            before = self._monotonic()
+            now = self.recorder.now()
+            after = self._monotonic()
+            if best is None or after - before < best[0]:
+                best = (after - before, now, now / 1e6 - (before + after) / 2)
+            if best[0] <= _CLOSE:
+                break
+        assert best is not None
+        return best[1:]
+
     def _finished(self, state: Any, finish_reason: str) -> None:
         stats = getattr(state, "stats", None)
-        now = self.recorder.now()
-        offset = now / 1e6 - self._monotonic()
+        now, offset = self._clocks()
 
         def wall(name: str) -> int | None:
             stamp = getattr(stats, name, None)

@@ -1,7 +1,8 @@
 import types
+from dataclasses import dataclass
 
 import pytest
-from agent.conftest import HookedEngine
+from agent.conftest import Clock, HookedEngine
 from agent.fake_vllm import FakeRequest, FakeRequestState, FakeStats, run
 from agent.test_hooks import BrokenRecorder
 
@@ -75,6 +76,31 @@ def test_a_finished_request_says_its_times_in_wall_time(engine):
     assert times == [990.0, 991.0, 992.5, 994.0, 999.0]
     counts = [record[name] for name in ("prompt_tokens", "generated_tokens", "cached_tokens", "preemptions")]
     assert (record["request_id"], record["adapter"], record["finish_reason"], counts) == ("cmpl-1", "a", "length", [7, 5, 3, 0])
+
+
+@dataclass
+class PutAside(Clock):
+    """Before each of so many looks at the monotonic clock the thread is put aside for 12 ms."""
+
+    looks: int = 0
+
+    def monotonic(self):
+        if self.looks:
+            self.looks -= 1
+            self.seconds += 0.012
+        return self.seconds
+
+
+@pytest.mark.parametrize(("looks", "off"), [(2, 0.0), (6, 0.0), (100, 0.007)])
+def test_a_thread_that_is_put_aside_between_two_clocks_moves_no_time(tmp_path, looks, off):
+    engine = HookedEngine(tmp_path, clock=PutAside())
+    processor = engine.fake.OutputProcessor()
+    stats = FakeStats(arrival_time=990.0, queued_ts=991.0, scheduled_ts=992.5, first_token_ts=994.0, last_token_ts=999.0)
+    processor.request_states["r1"] = FakeRequestState("r1", "cmpl-1", "a", stats)
+    engine.clock.looks = looks
+    processor.finish("r1", "length")
+    (record,) = engine.records()
+    assert [record[name] / 1e6 for name in ("queued", "scheduled", "finished")] == pytest.approx([991.0, 992.5, 999.0], abs=off)
 
 
 def test_a_request_to_the_base_model_has_no_adapter(engine):

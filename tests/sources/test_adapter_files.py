@@ -1,6 +1,7 @@
 """Rank and bytes of adapters from the headers of their files."""
 
 import json
+import os
 import struct
 
 import pytest
@@ -48,6 +49,38 @@ def test_a_broken_adapter_does_not_stop_the_others(tmp_path):
     adapters, problems = read_all(tmp_path)
     assert [one.name for one in adapters] == ["good"]
     assert "'sixteen'" in problems[0]
+
+
+def test_what_did_not_change_is_not_read_again_and_what_did_is(tmp_path):
+    kept = {}
+    for name in "ab":
+        adapter(tmp_path / name)
+    first, _ = read_all(tmp_path, kept)
+    again, _ = read_all(tmp_path, kept)
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    config = tmp_path / "b" / "adapter_config.json"
+    config.write_text(config.read_text().replace("16", "64"))
+    os.utime(config, ns=(1, 1))
+    after, _ = read_all(tmp_path, kept)
+    assert [one.rank for one in after] == [16, 64]
+    assert after[0] is first[0]
+
+
+def test_an_adapter_that_broke_is_a_problem_though_it_was_read_before(tmp_path):
+    kept = {}
+    adapter(tmp_path / "a")
+    read_all(tmp_path, kept)
+    (tmp_path / "a" / "adapter_config.json").write_text("{")
+    assert [len(part) for part in read_all(tmp_path, kept)] == [0, 1]
+
+
+def test_a_folder_that_is_gone_is_told_no_more(tmp_path):
+    kept = {}
+    for name in "ab":
+        adapter(tmp_path / name)
+    read_all(tmp_path, kept)
+    (tmp_path / "b" / "adapter_config.json").unlink()
+    assert [one.name for one in read_all(tmp_path, kept)[0]] == ["a"]
 
 
 def test_an_empty_folder_is_said(tmp_path):
