@@ -263,9 +263,11 @@ def expect(
     from lora_watch.explore import expect as plan
 
     def run() -> None:
-        where = file if file is not None else _load(config).diagnose.expected
+        where = file if file is not None else _settings(config, needed=False).diagnose.expected
         count = plan.announce(where, plan.announcement(adapters, begin, end, note))
         typer.echo(f"{count} announcement{'' if count == 1 else 's'} in {where}")
+        if file is None and not config.exists():
+            typer.echo(plan.WITHOUT_CONFIGURATION)
 
     _guarded(run)
 

@@ -11,6 +11,12 @@ from pydantic import ValidationError
 from lora_watch.derive.expected import Expected, append, parse
 from lora_watch.errors import ConfigError, LoraWatchError
 
+WITHOUT_CONFIGURATION = (
+    "There is no configuration here. `lora-watch check` reads this file when it runs in this folder; for a service, write to the "
+    "file that its `diagnose.expected` names: run this with its --config, or with --file."
+)
+"""What is said beside an announcement in the file that is read where there is no configuration."""
+
 
 def announcement(adapters: Sequence[str], start: str, end: str, note: str = "") -> Expected:
     """An announcement from what a person wrote; times are ISO 8601 with a zone. LoraWatchError says what is wrong with it."""

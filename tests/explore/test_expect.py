@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lora_watch.cli import app
+from lora_watch.config import Settings
 from lora_watch.errors import LoraWatchError
 from lora_watch.explore.expect import announced_in
 
@@ -48,6 +49,20 @@ def test_the_configuration_names_the_file(tmp_path: Path):
     (tmp_path / "planned").mkdir()
     assert run("a", *TIMES, "--config", str(config))[0] == 0
     assert len(announced_in(tmp_path / "planned/expected.yaml")) == 1
+
+
+def test_without_a_configuration_it_goes_where_check_reads_it_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    code, text, _ = run("a", *TIMES)
+    assert (code, len(announced_in(Settings().diagnose.expected))) == (0, 1)
+    assert "1 announcement in lora-watch-expected.yaml" in text
+    assert "when it runs in this folder" in text
+
+
+def test_a_configuration_that_is_named_and_not_there_is_no_reason_to_write_elsewhere(tmp_path: Path):
+    code, _, text = run("a", *TIMES, "--config", str(tmp_path / "mine.yaml"))
+    assert code == 2
+    assert "mine.yaml" in text
 
 
 @pytest.mark.parametrize(
