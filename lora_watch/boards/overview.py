@@ -62,7 +62,8 @@ FIRST = (
         Kind.NUMBERS,
         "percentunit",
         "In the pool where they are furthest apart: the share of wall time its GPUs read busy, whatever with, and the share they "
-        "spent on inference (execution less the time on adapters, over wall time). The gap is loading and waiting.",
+        "spent on inference (execution less the time on adapters, over wall time; of an interval the upper end). Means of the "
+        "pods.",
         RECORDED,
         (
             Query(f"{BUSY} and {WORST_GAP}", f"{POOL}: GPU busy"),
@@ -101,7 +102,8 @@ FIRST = (
         "Active adapters to slots",
         Kind.NUMBERS,
         "suffix:×",
-        "Distinct adapters asked for within the last hour over the slots of one pod, the greatest three pools. Above 1 some must "
+        "Distinct adapters asked for within the last hour over all slots of the pool, the greatest three pools. Above 1 some "
+        "must "
         "swap; it takes short stays as well to be thrash.",
         RECORDED,
         (Query(f"topk(3, {of(names.POOL_ACTIVE_PER_SLOT_RECORD)})", POOL),),
@@ -114,9 +116,11 @@ FIRST = (
         "Pools",
         Kind.TABLE,
         "short",
-        "One row a pool and role. p50 and p95 are quantiles of stays (Kaplan-Meier over the last hour) of the pod where they are "
-        "shortest, never an average of pods; misses are requests whose adapter was not in a slot over requests with an adapter; "
-        "peak load is the forecast peak over what the pool can carry.",
+        "One row a pool and role. Swaps are per pod. p50 and p95 are quantiles of stays (Kaplan-Meier over the last hour) of "
+        "the pod "
+        "where they are shortest, never an average of pods. Misses are loads per request. Peak load is how near to its end the "
+        "pool "
+        "will be at the coming peak: time in loads, slots in flight or capacity, whichever is fullest.",
         f"{RECORDED} p50 and p95 only where the service's exporter is scraped: {EXPORTED}",
         (
             Query(STATE, "State", choices=HEALTHY),
@@ -149,8 +153,8 @@ FIRST = (
         "each finding says how its evidence is known; the service looks once a minute.",
         (
             Query(
-                f"{of(names.FINDING_INFO)} * on (finding) group_left (kind, severity) max by (finding, kind, severity) "
-                f"({of(names.OPEN_FINDING)})",
+                f"{of(names.FINDING_INFO)} * on (finding) group_left (severity) "
+                f"max by (finding, severity) ({of(names.OPEN_FINDING)})",
                 "Open",
                 "none",
             ),
@@ -168,6 +172,8 @@ FIRST = (
             Column("cause", "Cause"),
             Column("remedy", "Best remedy"),
             Column("evidence", "Evidence"),
+            Column("provenance", "Known by", 90),
+            Column("explorer", "Explorer", 90, "${__value.raw}"),
         ),
         sort=("Severity", False),
     ),
@@ -233,7 +239,7 @@ SWAPPING = Row(
             "Misses",
             "percentunit",
             names.POOL_MISSES_RECORD,
-            "Requests whose adapter was not in a GPU slot when they were scheduled, over requests with an adapter.",
+            "Loads per request with an adapter. Several requests may wait for one load, so it is a little low.",
             top=1,
             steps=rising(MISSES.enter),
         ),
@@ -248,7 +254,7 @@ SWAPPING = Row(
             "Time spent on loads",
             "percentunit",
             names.POOL_LOADING_RECORD,
-            "Time that engine steps spent on adapters over wall time, summed over the pool's pods on both sides.",
+            "Share of a pod's time in which its engines stood still for loads, mean of the pool's pods.",
             top=1,
         ),
     ),
@@ -260,14 +266,15 @@ DEMAND = Row(
             "Active adapters to slots over time",
             "suffix:×",
             names.POOL_ACTIVE_PER_SLOT_RECORD,
-            "Distinct adapters asked for within the last hour over the slots of one pod.",
+            "Distinct adapters asked for within the last hour over all slots of the pool.",
             steps=SLOTS_OVER,
         ),
         _lines(
             "Pressure",
             "suffix:×",
             names.POOL_PRESSURE_RECORD,
-            "Adapters expected to be asked for within 300 s over slots: above 1 no mean stay is that long.",
+            "Adapters expected to be asked for within 300 s, W(300 s), over all slots of the pool: above 1 no mean stay is "
+            "that long.",
             steps=SLOTS_OVER,
         ),
         _lines(
@@ -302,7 +309,7 @@ DEMAND = Row(
             "Requests",
             "reqps",
             names.POOL_REQUESTS_RECORD,
-            "Requests with an adapter that came, per second, summed over the pool's pods.",
+            "Requests that ended, per second, summed over the pool's pods.",
         ),
     ),
 )
@@ -313,9 +320,9 @@ HARM = Row(
             "Load at the coming peak",
             "percentunit",
             names.POOL_RHO_PEAK_RECORD,
-            "The highest rate of the same hours a week ago, or the rate now where that is higher, over what the pool can carry "
-            "less "
-            "the time that loads take. Queues grow without end above 100 %.",
+            "How near to its end the pool will be at the peak of the next eight hours (as a week ago, or the rate now): the "
+            "fullest of "
+            "time in loads, slots in flight and capacity. 100 % is the end.",
             f"inferred: {RECORDED}",
             steps=rising(RHO.leave, RHO.enter),
         ),
@@ -323,8 +330,9 @@ HARM = Row(
             "Saturation now",
             "percentunit",
             names.POOL_SATURATION_RECORD,
-            "Load now over what the pool can carry less the time that loads take: what an autoscaler should look at, in place of "
-            "the GPU's utilisation.",
+            "How near to its end the pool is now: the fullest of time in loads, slots in flight and capacity. What an "
+            "autoscaler should "
+            "look at, in place of the GPU's utilisation.",
             f"inferred: {RECORDED}",
             steps=rising(RHO.leave, RHO.enter),
         ),
@@ -352,7 +360,7 @@ HARM = Row(
             "KV cache",
             "percentunit",
             names.POOL_KV_CACHE_RECORD,
-            "Share of the KV cache in use, in the pod of the pool where it is fullest. Every slot more takes from it.",
+            "Share of the KV cache in use, of the pool's fullest pod. Every slot more takes from it.",
             top=1,
             steps=rising(0.85, 0.95),
         ),
@@ -373,9 +381,22 @@ PODS = Row(
     "Pods that stand out",
     (
         _pods("Most swaps", "suffix:/s", names.POD_SWAPS_RECORD, "Evictions to make room, per second.", decimals=3),
-        _pods("Shortest stays", "s", names.POD_RESIDENCY_RECORD, "Mean stay: slots over load rate.", lowest=True, decimals=0),
-        _pods("Most misses", "percentunit", names.POD_MISSES_RECORD, "Requests that missed over requests with an adapter."),
-        _pods("Least inference", "percentunit", names.POD_INFERENCE_RECORD, "Inference over wall time.", lowest=True),
+        _pods(
+            "Shortest stays",
+            "s",
+            names.POD_RESIDENCY_RECORD,
+            "Mean stay by Little's law: slots over load rate.",
+            lowest=True,
+            decimals=0,
+        ),
+        _pods("Most misses", "percentunit", names.POD_MISSES_RECORD, "Loads per request with an adapter."),
+        _pods(
+            "Least inference",
+            "percentunit",
+            names.POD_INFERENCE_RECORD,
+            "Time in inference over wall time, the upper end of an interval.",
+            lowest=True,
+        ),
     ),
 )
 BOARD = Board(

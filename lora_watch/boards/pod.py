@@ -31,7 +31,9 @@ FIRST = (
         "Chosen pods",
         Kind.TABLE,
         "short",
-        "One row a pod: slots, how many are resident, swaps and mean stay of the last ten minutes, misses, busy and inference.",
+        "One row a pod, of the last ten minutes: slots, swaps, mean stay (slots over load rate), loads per request, share of "
+        "time in "
+        "loads, GPU busy and on inference, KV cache.",
         RECORDED,
         (
             Query(_pod(names.POD_SLOTS_RECORD), "Slots", "none"),

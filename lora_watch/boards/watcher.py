@@ -15,6 +15,11 @@ def _source(metric: str) -> str:
     return f"sum by (source) (rate({metric}[{RATE}]))"
 
 
+def _job(expr: str, function: str, by: str = "job") -> str:
+    """By job of the service, whose label Prometheus calls ``exported_job`` unless it honours labels."""
+    return f'{function} by ({by}) (label_replace({expr}, "job", "$1", "exported_job", "(.+)"))'
+
+
 FIRST = (
     Panel(
         "Pods nobody hears of",
@@ -90,10 +95,14 @@ FIRST = (
         "per second.",
         WATCHED,
         (
-            Query(f"max by (job) (time() - {names.JOB_LAST_SUCCESS})", "Ended well before", "s", LATE_SECONDS),
-            Query(f"histogram_quantile(0.95, sum by (job, le) (rate({names.JOB_SECONDS}_bucket[{RATE}])))", "p95 of a run", "s"),
-            Query(f"sum by (job) (rate({names.JOB_RUNS}[{RATE}]))", "Runs", "suffix:/s"),
-            Query(f'sum by (job) (rate({names.JOB_RUNS}{{outcome!="succeeded"}}[{RATE}]))', "Not well", "suffix:/s"),
+            Query(_job(f"time() - {names.JOB_LAST_SUCCESS}", "max"), "Ended well before", "s", LATE_SECONDS),
+            Query(
+                f"histogram_quantile(0.95, {_job(f'rate({names.JOB_SECONDS}_bucket[{RATE}])', 'sum', 'job, le')})",
+                "p95 of a run",
+                "s",
+            ),
+            Query(_job(f"rate({names.JOB_RUNS}[{RATE}])", "sum"), "Runs", "suffix:/s"),
+            Query(_job(f'rate({names.JOB_RUNS}{{outcome!="succeeded"}}[{RATE}])', "sum"), "Not well", "suffix:/s"),
         ),
         width=12,
         height=8,

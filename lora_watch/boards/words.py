@@ -10,7 +10,7 @@ RECORDED = (
 EXPORTED = "derived by the service over the last hour; the label provenance says how well it is known, the worst of its parts."
 AGENT = "counted by the agent inside the engine (observed)."
 ENGINE = "the engine's own metrics (observed)."
-ROUTED = "per-adapter counts of the router, or of the service where its exporter is scraped; absent where there is neither."
+ROUTED = "per-adapter counts of the router (observed); absent where there is none."
 WATCHED = "the service about itself."
 
 POOL = "{{cluster}} {{pool}} {{role}}"
