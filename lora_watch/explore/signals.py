@@ -170,9 +170,11 @@ def _pools(pools: Iterable[PoolFacts], findings: tuple[Finding, ...]) -> pl.Data
 
 def _working_set(requests: pl.LazyFrame, window: Window) -> pl.DataFrame:
     asked = rates(requests, window).collect().lazy()
-    spans = [float(seconds) for seconds in sorted((*HORIZONS, PRESSURE_SECONDS))]
+    spans = sorted((*HORIZONS, PRESSURE_SECONDS))
     told = working_set_from_rates(asked, spans=spans)
-    return told.select(*POOL, pl.col("span_seconds").cast(pl.Int64).cast(pl.String).alias("seconds"), "adapters", "provenance")
+    shown = {span: f"{span:g}" for span in spans}
+    seconds = pl.col("span_seconds").replace_strict(shown, return_dtype=pl.String)
+    return told.select(*POOL, seconds.alias("seconds"), "adapters", "provenance")
 
 
 def _load_seconds(events: pl.LazyFrame) -> pl.DataFrame:

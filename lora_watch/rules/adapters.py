@@ -11,12 +11,12 @@ TEXT = "((?s:.+))"
 """A label's whole text, line breaks included."""
 ENDPOINT = "((?s:.+?))(?:-rank-[0-9]+)?"
 """The pod of an endpoint: engine N of a pod is called <pod>-rank-<N>."""
-HORIZONS = tuple(5 * 2**k for k in range(11))
+HORIZONS = tuple(5.0 * 2**k for k in range(-3, 11))
 """
-Seconds T at which W(T) and M(T) are recorded. A rate over ten minutes is at least 1 ÷ 600 s, so in the longest of them everybody
-was asked for: exp(−8.5).
+Seconds T at which W(T) and M(T) are recorded. In the shortest a busy pool of few slots turns over; a rate over ten minutes is at
+least 1 ÷ 600 s, so in the longest everybody was asked for: exp(−8.5).
 """
-PRESSURE_SECONDS = 300
+PRESSURE_SECONDS = 300.0
 ACTIVE = timedelta(hours=1)
 KNOWN_BY = "model_name"
 """The engine's label for its base model, which the router counts like an adapter."""
@@ -24,24 +24,20 @@ KNOWN_BY = "model_name"
 
 def recordings(pace: Pace) -> tuple[Recording, ...]:
     """By adapter and pool, then the pool's."""
-    base = (
-        f"label_replace(group by ({POOL}, {KNOWN_BY}) ({names.REQUESTS_RUNNING} or {names.MAX_GPU_ADAPTERS}), "
-        f'"adapter", "$1", "{KNOWN_BY}", "{TEXT}")'
-    )
     return (
         Recording(
             names.ADAPTER_REQUESTS_RECORD,
             "Requests for an adapter per second, as the router sent them to pods whose slots are known. Of a count under several "
             "names the newest is taken, never the sum",
-            raw=f"sum by ({POOL}, adapter) (\n{placed(pace)}\n)\nunless on ({POOL}, adapter) {base}",
+            raw=f"sum by ({POOL}, adapter) (\n{placed(pace)}\n)",
         ),
         *(
             Recording(
                 names.POOL_WORKING_SET_RECORD,
                 "W(T): distinct adapters asked for within T seconds, were requests independent",
-                raw=f"sum by ({POOL}) (1 - exp(-{seconds} * {names.ADAPTER_REQUESTS_RECORD}))",
-                full=f'max by ({POOL}) ({names.WORKING_SET}{{seconds="{seconds}"}})',
-                labels=(("seconds", str(seconds)),),
+                raw=f"sum by ({POOL}) (1 - exp(-{seconds:g} * {names.ADAPTER_REQUESTS_RECORD}))",
+                full=f'max by ({POOL}) ({names.WORKING_SET}{{seconds="{seconds:g}"}})',
+                labels=(("seconds", f"{seconds:g}"),),
             )
             for seconds in sorted((*HORIZONS, PRESSURE_SECONDS))
         ),
@@ -49,15 +45,15 @@ def recordings(pace: Pace) -> tuple[Recording, ...]:
             Recording(
                 names.POOL_WORKING_SET_LOADS_RECORD,
                 "M(T): loads per second if an adapter leaves after T seconds without a request",
-                raw=f"sum by ({POOL}) ({names.ADAPTER_REQUESTS_RECORD} * exp(-{seconds} * {names.ADAPTER_REQUESTS_RECORD}))",
-                labels=(("seconds", str(seconds)),),
+                raw=f"sum by ({POOL}) ({names.ADAPTER_REQUESTS_RECORD} * exp(-{seconds:g} * {names.ADAPTER_REQUESTS_RECORD}))",
+                labels=(("seconds", f"{seconds:g}"),),
             )
             for seconds in sorted((*HORIZONS, PRESSURE_SECONDS))
         ),
         Recording(
             names.POOL_PRESSURE_RECORD,
             "W(300 s) over slots: above 1 no mean stay is five minutes long",
-            raw=f'sum without (seconds) ({names.POOL_WORKING_SET_RECORD}{{seconds="{PRESSURE_SECONDS}"}})'
+            raw=f'sum without (seconds) ({names.POOL_WORKING_SET_RECORD}{{seconds="{PRESSURE_SECONDS:g}"}})'
             f" / on ({POOL}) ({names.POOL_SLOTS_RECORD} > 0)",
             full=f"max by ({POOL}) ({names.PRESSURE})",
         ),
@@ -76,11 +72,17 @@ def recordings(pace: Pace) -> tuple[Recording, ...]:
 
 
 def placed(pace: Pace) -> str:
-    """Requests per second by cluster, pool, role, pod and adapter: the router's attempts, with the pool and role of the pod."""
+    """
+    Requests per second by cluster, pool, role, pod and adapter: the router's attempts, with the pool and role of the pod.
+
+    The base model, which the router counts like an adapter, is left out by the name that the engines give it.
+    """
+    base = f"group by ({POOL}, {KNOWN_BY}) ({names.REQUESTS_RUNNING} or {names.MAX_GPU_ADAPTERS})"
     return f"""  (
 {sent(pace)}
   )
-  * on (cluster, pod) group_left (pool, role) {EACH_POD}"""
+  * on (cluster, pod) group_left (pool, role) {EACH_POD}
+  unless on ({POOL}, adapter) label_replace({base}, "adapter", "$1", "{KNOWN_BY}", "{TEXT}")"""
 
 
 def sent(pace: Pace) -> str:
