@@ -27,6 +27,9 @@ app.add_typer(import_app, name="import")
 incidents_app = typer.Typer(help="What happened, when, on which pool: stored findings as incidents.")
 app.add_typer(incidents_app, name="incidents")
 
+rules_app = typer.Typer(help="Prometheus rules: what is recorded, and what alerts.")
+app.add_typer(rules_app, name="rules")
+
 ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")]
 DEFAULT_CONFIG = Path("lora-watch.yaml")
 DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder of the tables, instead of the configuration's.")]
@@ -56,6 +59,37 @@ class CheckFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
     MD = "md"
+
+
+class InstallChoice(StrEnum):
+    """What Prometheus scrapes."""
+
+    RAW = "raw"
+    FULL = "full"
+
+
+class ProfileChoice(StrEnum):
+    """Whose limits."""
+
+    DEFAULT = "default"
+    ARTICLE = "article"
+
+
+class RulesFor(StrEnum):
+    """Who reads the rules."""
+
+    PROMETHEUS = "prometheus"
+    OPERATOR = "operator"
+
+
+InstallOption = Annotated[InstallChoice, typer.Option("--install", help="raw: no service in the path; full: with the exporter.")]
+ProfileOption = Annotated[ProfileChoice, typer.Option("--profile", help="article: its limits, to be loaded beside the default.")]
+ScaleOption = Annotated[
+    float, typer.Option("--time-scale", help="How fast the watched clock runs: lengths of time are divided by it.", min=1)
+]
+ForOption = Annotated[RulesFor, typer.Option("--for", help="A rule file, or a resource of the Prometheus operator.")]
+RunbooksOption = Annotated[str | None, typer.Option("--runbooks", help="Address of the folder of the runbooks.")]
+ExplorerOption = Annotated[str | None, typer.Option("--explorer", help="Address of the explorer.")]
 
 
 class FailOn(StrEnum):
@@ -250,6 +284,34 @@ def incidents_show(
     _guarded(run)
 
 
+@rules_app.callback(invoke_without_command=True)
+def rules(
+    context: typer.Context,
+    install: InstallOption = InstallChoice.RAW,
+    profile: ProfileOption = ProfileChoice.DEFAULT,
+    time_scale: ScaleOption = 1.0,
+    form: ForOption = RulesFor.PROMETHEUS,
+    runbooks: RunbooksOption = None,
+    explorer: ExplorerOption = None,
+) -> None:
+    """Prometheus rules: what is recorded, and what alerts. Alone it prints them, as `rules show` does."""
+    if context.invoked_subcommand is None:
+        _show_rules(install, profile, time_scale, form, runbooks, explorer)
+
+
+@rules_app.command("show")
+def rules_show(
+    install: InstallOption = InstallChoice.RAW,
+    profile: ProfileOption = ProfileChoice.DEFAULT,
+    time_scale: ScaleOption = 1.0,
+    form: ForOption = RulesFor.PROMETHEUS,
+    runbooks: RunbooksOption = None,
+    explorer: ExplorerOption = None,
+) -> None:
+    """Print the rules as YAML: for a file under Prometheus' rule_files, or for kubectl apply."""
+    _show_rules(install, profile, time_scale, form, runbooks, explorer)
+
+
 @app.command()
 def expect(
     adapters: Annotated[list[str], typer.Argument(help="Names of new adapters; `*` stands for anything.")],
@@ -291,6 +353,30 @@ def doctor(
             view.show(report)
         if not report.reachable:
             raise typer.Exit(1)
+
+    _guarded(run)
+
+
+@app.command()
+def explore(
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65_535)] = 8501,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    base_path: Annotated[str, typer.Option(help="Path under which a reverse proxy shows it, such as /lora-watch.")] = "",
+) -> None:
+    """Show it in a browser: now, over time, by adapter, what swaps cost, what would help. It reads, and changes nothing."""
+    from lora_watch.explore import start
+
+    def run() -> None:
+        named = config if data is None or config != DEFAULT_CONFIG or config.exists() else None
+        if named is not None:
+            _load(named)
+        _store(config, data)
+        program = start.command(host, port, base_path)
+        path = f"/{base_path.strip('/')}" if base_path.strip("/") else ""
+        typer.echo(f"explorer  http://{f'[{host}]' if ':' in host else host}:{port}{path}")
+        start.run(program, start.environment(os.environ, named, data))
 
     _guarded(run)
 
@@ -506,6 +592,28 @@ def _load(file: Path) -> "Settings":
     except LoraWatchError as error:
         _fail(str(error))
     return settings
+
+
+def _show_rules(
+    install: InstallChoice,
+    profile: ProfileChoice,
+    time_scale: float,
+    form: RulesFor,
+    runbooks: str | None,
+    explorer: str | None,
+) -> None:
+    from lora_watch.rules import render
+    from lora_watch.rules.pace import Pace
+    from lora_watch.rules.rule import Install, Profile
+
+    usual = render.Addresses()
+    addresses = render.Addresses(runbooks or usual.runbooks, explorer or usual.explorer)
+    make = render.prometheus_rule if form is RulesFor.OPERATOR else render.rules
+    try:
+        pace = Pace(time_scale)
+    except ValueError as error:
+        _fail(str(error))
+    sys.stdout.write(make(Install(install), Profile(profile), pace, addresses))
 
 
 def _list_incidents(config: Path, data: Path | None, last: str, at: str | None, format: Format) -> None:
