@@ -39,6 +39,7 @@ def ttft(quantile: str) -> str:
 
 STATE = f"2 * {firing('page')} or {firing('warn')} or 0 * {of(names.POOL_SLOTS_RECORD)}"
 BUSY, INFERRING = of(names.POOL_GPU_BUSY_RECORD), of(names.POOL_INFERENCE_RECORD)
+PRESSED = f"topk(3, {of(names.POOL_PRESSURE_RECORD)} @ end())"
 WORST_GAP = f"topk(1, {BUSY} - {INFERRING})"
 RHO = LIMITS["rho_peak"]
 MISSES = LIMITS["predicted_miss_ratio"]
@@ -129,8 +130,8 @@ FIRST = (
             Query(of(names.POOL_ACTIVE_PER_SLOT_RECORD), "Active / slots", "suffix:×", SLOTS_OVER),
             Query(of(names.POOL_SWAPS_RECORD), "Swaps / pod", "suffix:/s"),
             Query(of(names.POOL_RESIDENCY_RECORD), "Mean stay", "s", falling(30, 300)),
-            Query(f"min by ({BY_POOL}) ({of(names.RESIDENCY_SECONDS, further=MEDIAN)})", "p50 stay", "s"),
-            Query(f"min by ({BY_POOL}) ({of(names.RESIDENCY_SECONDS, further=P95)})", "p95 stay", "s"),
+            Query(f"min by ({BY_POOL}) ({of(names.RESIDENCY_SECONDS, further=MEDIAN)})", "p50 stay", "s", installs=FULL_ONLY),
+            Query(f"min by ({BY_POOL}) ({of(names.RESIDENCY_SECONDS, further=P95)})", "p95 stay", "s", installs=FULL_ONLY),
             Query(of(names.POOL_MISSES_RECORD), "Misses", "percentunit", rising(MISSES.enter)),
             Query(BUSY, "GPU busy", "percentunit"),
             Query(INFERRING, "Inference", "percentunit"),
@@ -296,14 +297,19 @@ DEMAND = Row(
             top=1,
             steps=rising(LIMITS["newmass"].enter),
         ),
-        _lines(
+        Panel(
             "Working set",
+            Kind.LINES,
             "none",
-            names.POOL_WORKING_SET_RECORD,
-            "Adapters expected to be asked for within so many seconds, W(T); where the curve passes the slots is the stay they "
-            "allow.",
-            f"inferred from {ROUTED}",
-            legend=f"{POOL} {{{{seconds}}}} s",
+            "Adapters expected to be asked for within so many seconds, W(T), and the slots, of the three pools under most "
+            "pressure. "
+            "Where the curve passes the slots is the stay they allow.",
+            f"inferred from {ROUTED} With the service's exporter, its own figure.",
+            (
+                Query(f"{of(names.POOL_WORKING_SET_RECORD)} and on ({BY_POOL}) {PRESSED}", f"{POOL} {{{{seconds}}}} s"),
+                Query(f"{of(names.POOL_SLOTS_RECORD)} and on ({BY_POOL}) {PRESSED}", f"{POOL}: slots"),
+            ),
+            bottom=0,
         ),
         _lines(
             "Requests",

@@ -49,7 +49,8 @@ class Query:
     """
     One PromQL expression. ``name`` is a line's legend, or the name of a table's column.
 
-    ``unit``, ``steps`` and ``choices`` are of that column where they are not the panel's.
+    ``unit``, ``steps`` and ``choices`` are of that column where they are not the panel's; ``installs`` are those that have its
+    series, where its panel is for more.
     """
 
     expr: str
@@ -57,6 +58,7 @@ class Query:
     unit: str | None = None
     steps: tuple[Step, ...] = ()
     choices: tuple[tuple[str, Choice], ...] = ()
+    installs: tuple[Install, ...] = BOTH
 
 
 @dataclass(frozen=True, slots=True)

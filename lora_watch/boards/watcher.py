@@ -2,13 +2,17 @@
 
 from lora_watch import names
 from lora_watch.boards import uids
-from lora_watch.boards.overview import TOP, highest
+from lora_watch.boards.overview import TOP
 from lora_watch.boards.panel import FULL_ONLY, Board, Column, Kind, Panel, Query, Row
-from lora_watch.boards.scope import of
+from lora_watch.boards.scope import BY_POOL, of
 from lora_watch.boards.words import AGENT, EXPORTED, POD, POOL, RECORDED, WATCHED, rising
 
 RATE = "$__rate_interval"
 LATE_SECONDS = rising(120, 600)
+
+
+LOST = f"{of(names.POOL_LOST_RECORD)} or 0 * max by ({BY_POOL}) ({of(names.AGENT_LOG_BYTES)})"
+"""Lost records of each pool: 0 where agents are scraped that have never lost one, absent where there are none."""
 
 
 def _source(metric: str) -> str:
@@ -38,7 +42,7 @@ FIRST = (
         "none",
         "Records that agents could not keep within the last ten minutes: figures over that time are lower bounds.",
         AGENT,
-        (Query(f"topk(4, {of(names.POOL_LOST_RECORD)})", POOL),),
+        (Query(f"topk(4, {LOST})", POOL),),
         width=6,
         height=5,
         steps=rising(1),
@@ -159,7 +163,7 @@ AGENTS = Row(
             "none",
             "Records that agents could not keep, within ten minutes each.",
             AGENT,
-            (Query(highest(names.POOL_LOST_RECORD), POOL),),
+            (Query(f"topk({TOP}, {LOST})", POOL),),
             bottom=0,
         ),
         Panel(
