@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from lora_watch.derive.found import NONE_NAMED, structures
-from lora_watch.derive.groups import POOL, worst_provenance
+from lora_watch.derive.groups import POOL, ranked_provenance
 from lora_watch.model import Window
 
 SEPARATORS = "-_.@:/+~# "
@@ -118,9 +118,12 @@ def families(seen: pl.LazyFrame, window: Window) -> pl.LazyFrame:
             start=pl.col("at").filter(inside).min(),
             end=pl.col("at").filter(inside).max() + 1,
             rows=inside.sum().cast(pl.Int64),
-            provenance=worst_provenance(),
+            ranked=ranked_provenance().max(),
         )
-        .cache()
+        .with_columns(provenance=pl.col("ranked").cast(pl.String))
+        .drop("ranked")
+        .collect(engine="streaming")
+        .lazy()
     )
     named = rows.group_by(POOL).agg("adapter").with_columns(said=pl.col("adapter").map_batches(_read_lists, return_dtype=_SAID))
     said = named.drop("adapter").explode("said", empty_as_null=False, keep_nulls=False).unnest("said")

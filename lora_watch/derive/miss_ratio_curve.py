@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from lora_watch.derive.groups import POOL, group_columns
-from lora_watch.derive.locality import ErrorClass, Method, streams
+from lora_watch.derive.locality import ErrorClass, Method, Streams, streams
 from lora_watch.model import Window
 from lora_watch.replay.stack import stack_distances
 
@@ -33,23 +34,45 @@ def miss_ratio_curve(
     with round robin far too low, and no basis for a decision (a replay with the router is). Not here: pins, slots held by
     requests in flight, restarts. Base-model requests don't count, rows said twice count once.
     """
+    (curve,) = miss_ratio_curves(requests, [window], by, slots=slots)
+    return curve
+
+
+def miss_ratio_curves(
+    requests: pl.LazyFrame, windows: Sequence[Window], by: Sequence[str] = POOL, *, slots: Sequence[int] | None = None
+) -> list[pl.DataFrame]:
+    """
+    The :func:`miss_ratio_curve` of each window, all from one pass over the requests: what a request's distance is only those
+    before it tell. ``provenance`` is the worst of all requests up to the last window's end.
+    """
     keys = group_columns(by)
     if slots is not None and min(slots, default=0) < 0:
         raise ValueError(f"slots are 0 or more, got {min(slots)}")
-    told = streams(requests, keys, window.end)
+    told = streams(requests, keys, max(window.end for window in windows))
     distance = stack_distances(told.trace)
-    inside = told.trace.at >= window.start
-    pod, near = told.trace.pods_or_one()[inside], distance[inside]
-    width = max(told.trace.adapters, 1)
+    return [_curve(told, distance, window, keys, slots) for window in windows]
+
+
+def _curve(
+    told: Streams, distance: NDArray[np.int32], window: Window, keys: Sequence[str], slots: Sequence[int] | None
+) -> pl.DataFrame:
+    """The curve of one window, from the distances of its requests and of those around it."""
+    first, last = np.searchsorted(told.trace.at, (window.start, window.end))
+    pods, width = told.trace.pods_or_one(), max(told.trace.adapters, 1)
+    order = np.argsort(pods[first:last], kind="stable")
+    near = distance[first:last][order]
+    edges = np.searchsorted(pods[first:last][order], np.arange(told.groups.height + 1))
     columns: dict[str, list[np.ndarray]] = {name: [] for name in ("group", "slots", "requests", "misses", "first_uses")}
     for group in range(told.groups.height):
-        mine = near[pod == group]
+        mine = near[edges[group] : edges[group + 1]]
         if not len(mine):
             continue
         counted = np.bincount(np.where(mine < 0, width, mine), minlength=width + 1)
         misses = len(mine) - np.concatenate([[0], np.cumsum(counted[:width])])
-        most = len(np.unique(told.trace.adapter[told.trace.pods_or_one() == group]))
-        wanted = np.arange(1, most + 1) if slots is None else np.array(sorted(set(slots)), dtype=np.int64)
+        if slots is None:
+            wanted = np.arange(1, len(np.unique(told.trace.adapter[:last][pods[:last] == group])) + 1)
+        else:
+            wanted = np.array(sorted(set(slots)), dtype=np.int64)
         columns["group"].append(np.full(len(wanted), group))
         columns["slots"].append(wanted)
         columns["requests"].append(np.full(len(wanted), len(mine)))

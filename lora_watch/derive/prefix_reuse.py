@@ -3,7 +3,7 @@
 import polars as pl
 
 from lora_watch.derive.found import names_of, structures
-from lora_watch.derive.groups import POOL, ranked_provenance, said_once
+from lora_watch.derive.groups import POOL, once, ranked_provenance
 from lora_watch.model import Window
 
 FEWEST = 50
@@ -12,7 +12,7 @@ FLAGGED_LOSS = 0.05
 """Of the prompt tokens: a prefill that is a twentieth longer."""
 
 
-def prefix_reuse(requests: pl.LazyFrame, families: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+def prefix_reuse(requests: pl.LazyFrame, families: pl.LazyFrame, window: Window, *, stored: bool = False) -> pl.LazyFrame:
     """
     The share of prompt tokens found in the prefix cache, of each parent before its first variant came and of the family since,
     one row per pool and parent.
@@ -30,37 +30,51 @@ def prefix_reuse(requests: pl.LazyFrame, families: pl.LazyFrame, window: Window)
 
     Edge cases. Requests without token counts are left out; no prompt tokens before or after makes the share null, and the loss
     too. A variant that was there in the window's first minute leaves no before: null. Nested variants belong to their
-    nearest parent's family.
+    nearest parent's family. Rows said twice count once; ``stored`` requests are unique as they are.
     """
-    members = families.filter(pl.col("parent").is_not_null()).select(*POOL, "parent", "variant", first="start")
-    split = members.group_by(*POOL, "parent").agg(split_at=pl.col("first").min(), variants=pl.col("variant").unique().sort())
-    of_family = pl.concat(
-        [
-            members.select(*POOL, "parent", adapter="variant"),
-            members.select(*POOL, "parent", adapter="parent"),
-        ]
-    ).unique()
+    members = families.filter(pl.col("parent").is_not_null()).select(*POOL, "parent", "variant", first="start").collect().lazy()
+    split = members.group_by(*POOL, "parent").agg(start=pl.col("first").min(), variants=pl.col("variant").unique().sort())
+    of_family = (
+        pl.concat(
+            [
+                members.select(*POOL, "parent", adapter="variant"),
+                members.select(*POOL, "parent", adapter="parent"),
+            ]
+        )
+        .unique()
+        .join(split.select(*POOL, "parent", "start"), on=[*POOL, "parent"], nulls_equal=True)
+    )
+    related = of_family.select(pl.col("adapter").unique().sort()).collect()["adapter"]
     came = pl.coalesce("arrived", "queued", "at")
     prompt, cached = pl.col("prompt_tokens"), pl.col("cached_tokens")
-    before, parents = came < pl.col("split_at"), pl.col("adapter") == pl.col("parent")
-    told = (
-        requests.filter(pl.col("at").is_between(window.start, window.end, closed="left") & (prompt > 0) & cached.is_not_null())
-        .filter(said_once())
+    before, parents = came < pl.col("start"), pl.col("adapter") == pl.col("parent")
+    inside = pl.col("at").is_between(window.start, window.end, closed="left")
+    told = requests.filter(inside & pl.col("adapter").is_in(related.implode()) & (prompt > 0) & cached.is_not_null())
+    by_side = (
+        once(told, stored=stored)
         .join(of_family, on=[*POOL, "adapter"], nulls_equal=True)
-        .join(split, on=[*POOL, "parent"], nulls_equal=True)
+        .group_by(*POOL, "parent", "pod", first=before & parents, since=~before)
+        .agg(requests=pl.len().cast(pl.Int64), prompt=prompt.sum(), cached=cached.sum(), provenance=ranked_provenance().max())
+        .collect(engine="streaming")
+        .lazy()
     )
-    first, since = before & parents, ~before
-    sums = told.group_by(*POOL, "parent").agg(
-        pods=names_of("pod"),
-        variants=pl.col("variants").first(),
-        start=pl.col("split_at").first(),
-        requests_before=first.sum().cast(pl.Int64),
-        requests_after=since.sum().cast(pl.Int64),
-        prompt_before=prompt.filter(first).sum(),
-        prompt_tokens_after=prompt.filter(since).sum(),
-        cached_before=cached.filter(first).sum(),
-        cached_after=cached.filter(since).sum(),
-        provenance=ranked_provenance().max().cast(pl.String),
+
+    def summed(column: str, side: str) -> pl.Expr:
+        return pl.col(column).filter(pl.col(side)).sum()
+
+    sums = (
+        by_side.group_by(*POOL, "parent")
+        .agg(
+            pods=names_of("pod"),
+            requests_before=summed("requests", "first"),
+            requests_after=summed("requests", "since"),
+            prompt_before=summed("prompt", "first"),
+            prompt_tokens_after=summed("prompt", "since"),
+            cached_before=summed("cached", "first"),
+            cached_after=summed("cached", "since"),
+            provenance=pl.col("provenance").max().cast(pl.String),
+        )
+        .join(split, on=[*POOL, "parent"], nulls_equal=True)
     )
     lost = (pl.col("cached_share_before") - pl.col("cached_share_after")).clip(lower_bound=0)
     enough = (pl.col("requests_before") >= FEWEST) & (pl.col("requests_after") >= FEWEST)

@@ -4,9 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from lora_watch.derive.found import names_of, structures
-from lora_watch.derive.groups import POOL, said_once, worst_provenance
+from lora_watch.derive.groups import POOL, once, ranked_provenance
 from lora_watch.model import MINUTE, SECOND, Window
 
 SPAN = 10 * MINUTE
@@ -22,9 +23,14 @@ MOST_SHARE = 0.5
 """Of the requests in the window, that a scan may be: what is nearly all there is interrupts nothing."""
 SAME_PERIOD = 0.05
 """Relative spread of the times between scans that is still a period."""
+LONGEST_RUN = 8
+"""Requests in a row that are tried at most."""
+_AT_ONCE = 1 << 18
+"""Rows whose chances are worked out at once: few enough that all of it stays in the processor's cache."""
+_WHO = (*POOL, "adapter")
 
 
-def scans(requests: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+def scans(requests: pl.LazyFrame, window: Window, *, stored: bool = False) -> pl.LazyFrame:
     """
     Stretches in which many rarely used adapters of a pool were each asked for in one short run, one row each.
 
@@ -42,50 +48,29 @@ def scans(requests: pl.LazyFrame, window: Window) -> pl.LazyFrame:
 
     Edge cases. A window shorter than two spans can't tell a scan from what is usual: no rows. A job that asks for each adapter
     once leaves no runs and is found only through the swaps it makes. Adapters that are asked for once in the window have no
-    run. Requests count when they came in (queued, else arrived); rows without either are left out.
+    run. Requests count when they came in (queued, else arrived); rows without either are left out. Rows said twice count once;
+    ``stored`` rows are unique as they are.
     """
     came = pl.coalesce("queued", "arrived")
-    asked = (
-        requests.filter(came.is_between(window.start, window.end, closed="left") & pl.col("adapter").is_not_null())
-        .select(*POOL, "pod", "adapter", "stream", "seq", "provenance", came=came)
-        .filter(said_once())
-        .sort(*POOL, "adapter", "came")
-        .with_row_index("row")
-        .cache()
-    )
-    who = [*POOL, "adapter"]
-    count = pl.len().over(who).cast(pl.Float64)
-    tried = asked.with_columns(n=count)
-    chances = []
-    log_factorial = 0.0
-    for more in range(1, 8):
-        log_factorial += float(np.log(more))
-        gap = (pl.col("came").shift(-more).over(who) - pl.col("came")) / SECOND
-        mean = (pl.col("n") * gap.clip(lower_bound=0.001) / window.seconds).log()
-        chances.append(
-            ((pl.col("n") * min(SPAN / SECOND / window.seconds, 1.0)).log() + more * mean - log_factorial).alias(f"chance_{more}")
+    inside = requests.filter(came.is_between(window.start, window.end, closed="left") & pl.col("adapter").is_not_null())
+    asked = once(inside, stored=stored).select(*_WHO, "pod", ranked_provenance(), came=came)
+    everyone = asked.group_by(*_WHO).agg(requests=pl.len(), ranked=pl.col("provenance").max()).collect(engine="streaming")
+    pools = (
+        everyone.lazy()
+        .group_by(POOL)
+        .agg(
+            pool_adapters=pl.len().cast(pl.Int64),
+            pool_requests=pl.col("requests").sum(),
+            provenance=pl.col("ranked").max().cast(pl.String),
         )
-    names = [f"chance_{more}" for more in range(1, 8)]
-    least = pl.min_horizontal(names)
-    length = pl.coalesce(*(pl.when(pl.col(name) == least).then(place) for place, name in enumerate(names, start=2)))
-    half = (pl.col("came") - window.start) // (SPAN // 2)
-    runs = (
-        tried.with_columns(chances)
-        .with_columns(least=least, length=length)
-        .filter(pl.col("least") < np.log(RUN_CHANCE))
-        .with_columns(span=pl.concat_list(half, half - 1))
-        .explode("span", empty_as_null=False, keep_nulls=False)
-        .filter(pl.col("span") >= 0)
-        .sort("least", "row")
-        .group_by(*who, "span", maintain_order=True)
-        .agg(pl.col("came", "length", "pod", "least", "row").first())
-        .cache()
+        .filter(pl.col("pool_adapters") >= FEWEST_ADAPTERS)
+        .collect()
+        .lazy()
     )
+    enough = not pools.collect().is_empty()
+    runs = _runs(asked if enough else asked.clear(), everyone, window).lazy()
     spans = (window.end - window.start) // (SPAN // 2)
     everywhere = pl.LazyFrame({"span": np.arange(max(spans, 1))})
-    pools = asked.group_by(POOL).agg(
-        pool_adapters=pl.col("adapter").n_unique().cast(pl.Int64), pool_requests=pl.len(), provenance=worst_provenance()
-    )
     counts = runs.group_by(*POOL, "span").agg(runs=pl.len().cast(pl.Int64))
     usual = (
         pools.select(POOL)
@@ -133,6 +118,70 @@ def scans(requests: pl.LazyFrame, window: Window) -> pl.LazyFrame:
         ),
         ("scanned_adapters", "pool_adapters", "requests", "requests_per_adapter", "usual_runs", "every_seconds"),
     )
+
+
+def _runs(asked: pl.LazyFrame, everyone: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """
+    Of each adapter and span the least likely run, if it is one: who, ``span``, ``came``, ``length``, ``pod``, ``least`` (log of
+    the chance) and ``row`` (its place among all requests, by adapter).
+    """
+    numbers = [pl.Enum(everyone[name].drop_nulls().unique().sort()) for name in _WHO]  # in the order of the names
+    told = asked.select(*(pl.col(name).cast(numbered) for name, numbered in zip(_WHO, numbers, strict=True)), "pod", "came")
+    rows = told.with_columns(pl.col("pod").cast(pl.Categorical)).sort(*_WHO, "came").collect(engine="streaming")
+    who = np.zeros(rows.height, dtype=np.int64)
+    for name, numbered in zip(_WHO, numbers, strict=True):
+        nobody = len(numbered.categories)
+        who = who * (nobody + 1) + rows[name].to_physical().cast(pl.Int64).fill_null(nobody).to_numpy()
+    row, least, length = _unlikely(who, rows["came"].to_numpy(), window)
+    half = (pl.col("came") - window.start) // (SPAN // 2)
+    return (
+        rows[row]
+        .with_columns(pl.col(*_WHO, "pod").cast(pl.String), row=pl.Series(row), least=pl.Series(least), length=pl.Series(length))
+        .with_columns(span=pl.concat_list(half, half - 1))
+        .explode("span", empty_as_null=False, keep_nulls=False)
+        .filter(pl.col("span") >= 0)
+        .sort("least", "row")
+        .group_by(*_WHO, "span", maintain_order=True)
+        .agg(pl.col("came", "length", "pod", "least", "row").first())
+    )
+
+
+def _unlikely(
+    who: NDArray[np.int64], came: NDArray[np.int64], window: Window
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """
+    Rows at which a run begins, the log of its chance and its length; ``who`` and, of each, ``came`` (µs) are in order.
+
+    >>> row, _, length = _unlikely(np.zeros(4, np.int64), np.array([0, 5000, 5001, 5002]) * MINUTE, Window(0, 10_000 * MINUTE))
+    >>> row.tolist(), length.tolist()
+    ([1, 2], [3, 2])
+    """
+    ends = np.append(np.flatnonzero(np.diff(who)) + 1, len(who)) if len(who) else np.zeros(0, dtype=np.int64)
+    counts = np.diff(ends, prepend=0)
+    found: list[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]] = []
+    for first in range(0, len(who), _AT_ONCE):
+        last = min(first + _AT_ONCE, len(who))
+        n = counts[np.searchsorted(ends, np.arange(first, last), side="right")].astype(np.float64)
+        spans = np.log(n * min(SPAN / SECOND / window.seconds, 1.0))
+        least, length = np.full(last - first, np.inf), np.zeros(last - first, dtype=np.int64)
+        log_factorial = 0.0
+        for more in range(1, LONGEST_RUN):
+            log_factorial += float(np.log(more))
+            there = min(last, len(who) - more) - first  # behind the last rows there is nobody
+            if there <= 0:
+                break
+            here, then = slice(first, first + there), slice(first + more, first + more + there)
+            gap = (came[then] - came[here]) / SECOND
+            mean = np.log(n[:there] * np.maximum(gap, 0.001) / window.seconds)
+            chance = np.where(who[then] == who[here], spans[:there] + more * mean - log_factorial, np.inf)
+            less = np.flatnonzero(chance < least[:there])
+            least[less], length[less] = chance[less], more + 1
+        rare = np.flatnonzero(least < np.log(RUN_CHANCE))
+        found.append((rare + first, least[rare], length[rare]))
+    if not found:
+        return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64)
+    row, least, length = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return row, least, length
 
 
 def _period(starts: pl.Series) -> float | None:

@@ -48,7 +48,9 @@ def setup(events: pl.LazyFrame, requests: pl.LazyFrame, window: Window, by: Sequ
     pins = _last(own.filter(kind.is_in(["pin", "unpin", "evict"]) & pl.col("ok").ne_missing(False)), keys)
     pinned = pins.filter(kind == "pin").group_by(keys).agg(pinned=pl.col("adapter").n_unique(), pinned_at=pl.col("at").sort())
     served_names = registry(before, window.end).filter(kind == "register")
-    asked = requests.filter(pl.col("at").is_between(window.start, window.end, closed="left"))
+    inside = pl.col("at").is_between(window.start, window.end, closed="left") & pl.col("adapter").is_not_null()
+    by_name = requests.filter(inside).group_by(*keys, "adapter").agg(pl.col("at").min(), asked=pl.len().cast(pl.Int64))
+    asked = by_name.collect(engine="streaming").lazy()
     served = (
         pl.concat([rows.select(*keys, "adapter", "at") for rows in (served_names, asked)])
         .filter(pl.col("adapter").is_not_null())
@@ -57,7 +59,7 @@ def setup(events: pl.LazyFrame, requests: pl.LazyFrame, window: Window, by: Sequ
         .group_by(keys)
         .agg(known=pl.len().cast(pl.UInt32), known_at=pl.col("at").sort())
     )
-    counted = asked.filter(pl.col("adapter").is_not_null()).group_by(keys).agg(asked=pl.len().cast(pl.Int64))
+    counted = asked.group_by(keys).agg(pl.col("asked").sum())
     return (
         told.join(served, on=keys, how="left", nulls_equal=True)
         .join(pinned, on=keys, how="left", nulls_equal=True)

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from lora_watch.derive.found import NONE_NAMED, structures
-from lora_watch.derive.groups import POOL, ranked_provenance, said_once
+from lora_watch.derive.groups import POOL, once, ranked_provenance
 from lora_watch.derive.locality import came
 from lora_watch.model import HOUR, Window
 
@@ -16,7 +16,7 @@ FEWEST = 200
 FLAGGED_OVERLAP = 0.5
 
 
-def shifts(requests: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+def shifts(requests: pl.LazyFrame, window: Window, *, stored: bool = False) -> pl.LazyFrame:
     """
     How alike the mixes of adapters in blocks of four hours are, one row per pool with two blocks or more to compare.
 
@@ -32,15 +32,16 @@ def shifts(requests: pl.LazyFrame, window: Window) -> pl.LazyFrame:
     Flagged: an overlap below 0.5. A month's counts say nothing of the hour then, and neither do pins made of them.
 
     Edge cases. Base model requests don't count. Something new (an A/B test) changes the mix too: hand over a window before it,
-    or see the early warning. Rows said twice count once.
+    or see the early warning. Rows said twice count once; ``stored`` rows are unique as they are.
     """
     first, last = -(-window.start // BLOCK), window.end // BLOCK
+    inside = requests.filter(pl.col("adapter").is_not_null() & (came() >= first * BLOCK) & (came() < last * BLOCK))
     counts = (
-        requests.filter(pl.col("adapter").is_not_null() & (came() >= first * BLOCK) & (came() < last * BLOCK))
-        .filter(said_once())
+        once(inside, stored=stored)
         .group_by(*POOL, "adapter", block=came() // BLOCK)
         .agg(count=pl.len(), ranked=ranked_provenance().max())
-        .collect()
+        .sort(*POOL, "adapter", "block")
+        .collect(engine="streaming")
     )
     compared = [(key, _compared(group)) for key, group in counts.group_by(POOL, maintain_order=True)]
     rows = [dict(zip(POOL, key, strict=True)) | row for key, row in compared if row is not None]

@@ -4,7 +4,7 @@ import polars as pl
 
 from lora_watch import names
 from lora_watch.derive.found import names_of, structures
-from lora_watch.derive.groups import ENGINE, POOL, PROVENANCE, ranked_provenance, said_once
+from lora_watch.derive.groups import ENGINE, POOL, PROVENANCE, once, ranked_provenance
 from lora_watch.derive.step_function import held_samples
 from lora_watch.model import SECOND, Window
 
@@ -17,7 +17,9 @@ FLAGGED_DEFERRED = 1.0
 """Requests that wait for a slot in the mean of the window: somebody does, all the time."""
 
 
-def starvation(requests: pl.LazyFrame, window: Window, *, samples: pl.LazyFrame | None = None) -> pl.LazyFrame:
+def starvation(
+    requests: pl.LazyFrame, window: Window, *, samples: pl.LazyFrame | None = None, stored: bool = False
+) -> pl.LazyFrame:
     """
     How long the requests of each adapter waited to be scheduled, beside the rest of its pool: one row per pool and adapter.
 
@@ -40,14 +42,14 @@ def starvation(requests: pl.LazyFrame, window: Window, *, samples: pl.LazyFrame 
     row, so at the live edge waits look shorter than they are. An adapter that was retired at a time when others starve looks
     silent too. A wait may have other causes than slots (a full batch);
     :mod:`~lora_watch.derive.swap_queue` tells them apart. The load itself comes after scheduling and is no part of it.
-    Base model requests are left out, unknown times too.
+    Base model requests are left out, unknown times too. Rows said twice count once; ``stored`` requests are unique as they are.
     """
     moment = pl.coalesce("scheduled", "at")
     came = pl.coalesce("queued", "arrived")
     wait = ((pl.coalesce("scheduled", "finished") - came) / SECOND).clip(lower_bound=0)
-    columns = (*POOL, "pod", "adapter", "stream", "seq", "at", "scheduled", "queued", "arrived", "finished", "provenance")
+    columns = (*POOL, "pod", "adapter", "at", "scheduled", "queued", "arrived", "finished", "provenance")
     here = pl.col("adapter").is_not_null() & (moment < window.end)
-    named = requests.filter(here).select(columns).filter(said_once()).cache()
+    named = once(requests.filter(here), stored=stored).select(columns).cache()
     asked = named.filter(moment >= window.start).with_columns(wait=wait).filter(pl.col("wait").is_not_null())
     each = asked.group_by(*POOL, "adapter").agg(
         pods=names_of("pod"),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from lora_watch.derive.groups import POOL, group_columns, ranked_provenance, said_once
+from lora_watch.derive.groups import POOL, group_columns, once, ranked_provenance
 from lora_watch.derive.hysteresis import Limits, State, step
 from lora_watch.derive.moves import moves as moves_of
 from lora_watch.derive.stalls import stalls as stalls_of
@@ -22,6 +22,7 @@ def timeline(
     *,
     moves: pl.LazyFrame | None = None,
     stalls: pl.LazyFrame | None = None,
+    stored: bool = False,
 ) -> pl.LazyFrame:
     """
     One row per group and bin in which anything happened, sorted by both.
@@ -35,7 +36,8 @@ def timeline(
     ``loads_per_request`` is the miss ratio but for loads that several requests share and for those that nobody asked for.
     Counts add up over bins; the last bin may be shorter. A stall that is longer than its bin makes a share above 1 there.
     A load of unknown length counts with the median of the group's known ones of its tier in the window; where none is known, the
-    stalls of its bin are null. Rows said twice count once.
+    stalls of its bin are null. Rows said twice count once; ``stored`` requests are unique as they are. Have a long history
+    collected by the streaming engine: then no more of it is held than one row a pod and bin.
     """
     keys = group_columns(by)
     inside = pl.col("at").is_between(window.start, window.end, closed="left")
@@ -61,20 +63,22 @@ def timeline(
         .group_by(*keys, at)
         .agg(stall_seconds=pl.when(length_of.is_not_null().all()).then(length_of.sum()), stood=pl.lit(value=True))
     )
-    asked = (
-        requests.filter(inside & pl.col("adapter").is_not_null()).filter(said_once()).group_by(*keys, at).agg(requests=pl.len())
-    )
     columns = [*dict.fromkeys([*keys, "cluster", "pod"])]
+    named = pl.col("adapter").is_not_null().cast(pl.Int64)
+    served = once(requests.filter(inside), stored=stored).select(*columns, at, ranked_provenance(), requests=named)
+    told = events.filter(inside).select(*columns, at, ranked_provenance(), requests=pl.lit(0, dtype=pl.Int64))
+    by_pod = [rows.group_by(*columns, "at").agg(pl.col("requests").sum(), pl.col("provenance").max()) for rows in (served, told)]
     heard = (
-        pl.concat([rows.filter(inside).select(*columns, "at", ranked_provenance()) for rows in (events, requests)])
-        .group_by(*keys, at)
+        pl.concat(by_pod)
+        .group_by(*keys, "at")
         .agg(
+            requests=pl.col("requests").sum(),
             pods=pl.struct("cluster", "pod").n_unique().cast(pl.Int64),
             provenance=pl.col("provenance").max().cast(pl.String),
         )
     )
     whole = heard
-    for part in (moved, stood, asked):
+    for part in (moved, stood):
         whole = whole.join(part, on=[*keys, "at"], how="left", nulls_equal=True)
     length = pl.min_horizontal(pl.lit(bin), window.end - pl.col("at")) / SECOND
     return (

@@ -15,7 +15,7 @@ from lora_watch.derive.forecast import hourly
 from lora_watch.derive.groups import POD, POOL, of_pool
 from lora_watch.derive.hysteresis import State
 from lora_watch.derive.locality import ErrorClass
-from lora_watch.derive.miss_ratio_curve import miss_ratio_curve
+from lora_watch.derive.miss_ratio_curve import miss_ratio_curves
 from lora_watch.derive.rates import at_pods_of, rates_from_attempts
 from lora_watch.derive.reuse_histogram import ReuseHistograms
 from lora_watch.derive.setup import KINDS, setup
@@ -76,8 +76,8 @@ POOL_RULES: tuple[Callable[[PoolFacts], Iterator[Finding]], ...] = (
 @dataclass(frozen=True, slots=True)
 class Situation:
     """
-    Everything derived about a window: an overview of its last hour, the pools' facts, how pods are set up, and its requests with
-    those of the hour before.
+    Everything derived about a window: an overview of its last hour, the pools' facts, how pods are set up, and the requests of
+    its last part (``LONG`` at most) with those of the hour before.
     """
 
     window: Window
@@ -103,10 +103,11 @@ def diagnosis(
     window is told with its beginning. ``see`` is shown what they were derived from, and the findings. StoreError where a table
     can't be read.
     """
-    told = situation(memory, window, expected=expected)
+    read = Around(memory.store, window, memory.lookback)
+    told = situation(memory, window, expected=expected, read=read)
     found: list[Finding] = [finding for facts in told.pools for rule in POOL_RULES for finding in rule(facts)]
     found += lints(told.setup, window.end, routers, files)
-    found += structures(Around(memory.store, window, memory.lookback, told.requests.lazy()), _thrashing(told.pools))
+    found += structures(read, _thrashing(told.pools))
     found = [one for one in found if not (one.kind == "starvation" and _explained(one, told.pools))]
     states = tuple(pool_state(facts, found) for facts in told.pools)
     if see is not None:
@@ -301,16 +302,18 @@ def _thrashing(pools: Sequence[PoolFacts]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict.fromkeys(POOL, pl.String()), orient="row")
 
 
-def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = ()) -> Situation:
-    """Read and derive what the rules look at."""
+def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = (), read: Around | None = None) -> Situation:
+    """Read and derive what the rules look at; ``read``, where others look at the window too, so that each is read once."""
     store, lookback = memory.store, memory.lookback
+    read = Around(store, window, lookback) if read is None else read
+    requests = read.lately.collect()
     last = Window(max(window.start, window.end - HOUR), window.end)
     overview = overview_by_shards(store, last, min(lookback, RESIDENT), brief=True)
     moved = pl.col("kind").is_in(["load", "evict"])
     events = store.rows(ADAPTER_EVENTS, window, moved).lazy()
-    requests = store.rows(REQUESTS, Window(window.start - WARM_UP, window.end), columns=ASKED)
-    inside = requests.lazy().filter(pl.col("at") >= window.start)
-    lines = timeline(events, inside, window).collect()
+    with read.reading():
+        lines = timeline(events, read.inside, window, stored=True).collect(engine="streaming")
+        adapters = _adapters(read.inside, memory.first_seen(window.end), window, expected)
     seen = memory.first_seen(window.end)
     began = seen.group_by(POOL).agg(began=pl.col("first_seen").min())
     minutes = lines.with_columns(misses=pl.min_horizontal("loads", "requests"))
@@ -323,7 +326,7 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
         own = of_pool(key)
         slots = {pod: count for pod, count in pods.select("pod", "slots").iter_rows() if count}
         started = began.filter(own)["began"]
-        asked = requests.filter(own & (pl.col("at") >= window.start))
+        asked = adapters.filter(own)
         pools.append(
             PoolFacts(
                 window,
@@ -332,7 +335,7 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
                 str(key[2] or ""),
                 pods=pods,
                 timeline=lines.filter(own),
-                adapters=_adapters(asked, seen.filter(own), window, expected) if len(asked) else routed.filter(own).drop(POOL),
+                adapters=(asked.filter(pl.col("adapter").is_not_null()) if len(asked) else routed.filter(own)).drop(POOL),
                 routed=asked.is_empty() and not routed.filter(own).is_empty(),
                 learning=not len(started) or started.item() > window.end - Newness().learning,
                 warning=next(warnings.filter(own).iter_rows(named=True), None),
@@ -341,12 +344,13 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
                 },
                 doubled=doubled.get(key),
                 usual=limits.get(key),
-                replay=_replay(memory, key, requests.filter(own).lazy(), slots),
+                replay=_replay(memory, key, slots),
             )
         )
     told = store.rows(ADAPTER_EVENTS, Window(window.end - lookback, window.end), pl.col("kind").is_in(KINDS))
-    set_up = _with_pages(setup(told.lazy(), inside, window).collect(), overview.pods)
-    return Situation(window, overview, tuple(pools), set_up, requests)
+    with read.reading():
+        set_up = setup(told.lazy(), read.inside, window).collect()
+    return Situation(window, overview, tuple(pools), _with_pages(set_up, overview.pods), requests)
 
 
 def _with_pages(told: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
@@ -362,12 +366,12 @@ def _with_pages(told: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([told, seen], how="diagonal_relaxed")
 
 
-def _replay(
-    memory: Memory, pool: tuple[object, ...], requests: pl.LazyFrame, slots: Mapping[str, int]
-) -> Callable[[Window], Levers]:
+def _replay(memory: Memory, pool: tuple[str | None, ...], slots: Mapping[str, int]) -> Callable[[Window], Levers]:
     def replay(part: Window) -> Levers:
-        recent = requests.filter(pl.col("at") >= part.start - WARM_UP)
-        return memory.replayed((*pool, *sorted(slots.items())), part, lambda: levers(recent, part, slots))
+        return memory.replayed((*pool, *sorted(slots.items())), part, lambda: levers(asked(part), part, slots))
+
+    def asked(part: Window) -> pl.LazyFrame:
+        return memory.store.rows(REQUESTS, Window(part.start - WARM_UP, part.end), of_pool(pool), columns=ASKED).lazy()
 
     return replay
 
@@ -392,13 +396,15 @@ def _warnings(
     known = pods["slots"].drop_nulls().unique()
     slots = sorted({count for slot in known for count in (slot - 1, slot, slot + 1) if count >= 0})
     reused = memory.reuse(requests, window.end, slots)
-    recent = requests.lazy().filter(pl.col("at") >= begin - WARM_UP)
+    recent = requests.filter(pl.col("at") >= begin - WARM_UP).lazy()
     can = capacity(recent, samples, events, Window(begin, window.end))
     own = {pool: {"predicted_miss_ratio": limit.limits} for pool, limit in memory.limits(window.end).items()}
     held: pl.DataFrame | None = None
     told = pl.DataFrame()
-    for end in range(window.end - ROUNDS * MINUTE, window.end + 1, MINUTE):
-        curves = _thin_replaced(miss_ratio_curve(recent, Window(end - SPAN, end), by=POD, slots=slots), reused)
+    ends = range(window.end - ROUNDS * MINUTE, window.end + 1, MINUTE)
+    exact = miss_ratio_curves(recent, [Window(end - SPAN, end) for end in ends], by=POD, slots=slots)
+    for end, curve in zip(ends, exact, strict=True):
+        curves = _thin_replaced(curve, reused)
         told = warning(
             recent,
             end,
@@ -452,15 +458,15 @@ def _misses_by_hour(events: pl.LazyFrame, hours: pl.DataFrame) -> pl.DataFrame:
     return told.with_columns(misses=pl.min_horizontal(pl.col("misses").fill_null(0), "requests"))
 
 
-def _adapters(requests: pl.DataFrame, seen: pl.DataFrame, window: Window, expected: Sequence[Expected]) -> pl.DataFrame:
-    """See :class:`PoolFacts`."""
+def _adapters(requests: pl.LazyFrame, seen: pl.DataFrame, window: Window, expected: Sequence[Expected]) -> pl.DataFrame:
+    """What :class:`PoolFacts` says of adapters, beside their pool; the base model, where it was asked for, is a row of null."""
     recent = (pl.col("at") >= window.end - SPAN).sum().cast(pl.Int64)
     rows = (
-        requests.filter((pl.col("at") >= window.start) & pl.col("adapter").is_not_null())
-        .group_by("adapter")
+        requests.group_by(*POOL, "adapter")
         .agg(requests=recent)
-        .join(seen.select("adapter", "first_seen"), on="adapter", how="left")
+        .collect(engine="streaming")
+        .join(seen, on=[*POOL, "adapter"], how="left", nulls_equal=True)
         .sort("adapter")
     )
-    told = [announced(expected, name, window.end) is not None for name in rows["adapter"]]
+    told = [name is not None and announced(expected, name, window.end) is not None for name in rows["adapter"]]
     return rows.with_columns(announced=pl.Series(told, dtype=pl.Boolean))

@@ -52,7 +52,9 @@ def structures(read: Around, thrashing: pl.DataFrame) -> Iterator[Finding]:
     they explain.
     """
     for name, rule in RULES.items():
-        yield from rule(STRUCTURES[name](read).collect(), read.window)
+        with read.reading():
+            found = STRUCTURES[name](read).collect()
+        yield from rule(found, read.window)
     if not thrashing.is_empty():
         chains = STRUCTURES["cascades"](read).join(thrashing.lazy(), on=POOL, how="semi", nulls_equal=True)
         yield from cascade(chains.collect(), read.window)
