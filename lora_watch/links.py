@@ -2,8 +2,9 @@
 Where a reader is sent: the explorer at a window, a pool, a pod and an adapter.
 
 The keys of the explorer's query string stand here and nowhere else: boards and alerts write them, the explorer reads them.
-``from`` and ``to`` are milliseconds since 1970 UTC, as Grafana has them. The others are names; ``{a,b}`` means both, and ``.*``
-or an absent key means every one.
+``from`` and ``to`` are milliseconds since 1970 UTC, as Grafana has them; without them, ``last`` (such as ``1h``) is so long up to
+where the data end, and ``live=1`` follows that end. The others are names; ``{a,b}`` means both, ``=x`` is the name x whatever it
+looks like, and ``.*`` or an absent key means every one.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,9 @@ EXPLORER = "http://127.0.0.1:8501"
 """Where the explorer listens unless told."""
 RUNBOOKS = "https://example.org/lora-watch/alerts/runbooks"
 """Where runbooks are served unless told: a page for each alert and kind of finding."""
-KEYS = ("from", "to", "cluster", "pool", "role", "pod", "adapter")
+NAMES = ("cluster", "pool", "role", "pod", "adapter")
+"""Keys whose values are names."""
+KEYS = ("from", "to", *NAMES, "last", "live")
 
 
 def explorer(base: str, values: Mapping[str, str]) -> str:

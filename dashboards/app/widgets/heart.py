@@ -1,0 +1,28 @@
+"""What makes a page go on by itself: answers that are awaited, and the end of the data in live mode."""
+
+import streamlit as st
+
+from widgets import scene
+
+AWAITED_SECONDS = 0.6
+"""Between two looks whether an answer has come."""
+LIVE_SECONDS = 15.0
+"""Between two looks whether the data go on."""
+
+
+def beat() -> None:
+    """Draw the page again once there is something new to draw: the last thing that a run does."""
+    if scene.awaited():
+        st.fragment(_answered, run_every=AWAITED_SECONDS)()
+    elif scene.view().live:
+        st.fragment(_went_on, run_every=LIVE_SECONDS)()
+
+
+def _answered() -> None:
+    if any(answer.done() for answer in scene.awaited()):
+        st.rerun()
+
+
+def _went_on() -> None:
+    if scene.end_of_data() != scene.end():
+        st.rerun()

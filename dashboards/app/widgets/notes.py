@@ -1,0 +1,46 @@
+"""Sentences about the page itself: what is missing, what is being read, what went wrong. Any text is only text here."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from lora_watch.explore.markup import Markup, tag
+
+
+def waiting(what: str) -> None:
+    """Something is being worked out."""
+    st.html(tag("div", tag("span", "", class_="lw-dot"), f"Reading {what} …", class_="lw-note lw-waiting", role="status"))
+
+
+def trouble(text: str) -> None:
+    """Something could not be done."""
+    st.html(tag("div", text, class_="lw-note lw-trouble", role="alert"))
+
+
+def plain(*parts: str | Markup) -> None:
+    """A sentence beside what is shown: what is partial, what is inferred."""
+    st.html(tag("div", *parts, class_="lw-note"))
+
+
+def nothing(text: str) -> None:
+    """Nothing is there to be shown, and why."""
+    st.html(tag("div", text, class_="lw-note lw-nothing"))
+
+
+def empty(folder: Path) -> None:
+    """Nothing is stored at all."""
+    st.html(
+        tag(
+            "div",
+            tag("b", "Nothing is stored yet"),
+            tag("p", "There are no rows in ", tag("code", str(folder)), "."),
+            tag("p", tag("code", "lora-watch doctor"), " says which targets can be reached, ", tag("code", "lora-watch serve")),
+            tag(
+                "p",
+                "collects from them, and ",
+                tag("code", "lora-watch simulate --scenario thursday --out DIR"),
+                " lays data to try.",
+            ),
+            class_="lw-note lw-nothing",
+        )
+    )

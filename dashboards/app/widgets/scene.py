@@ -1,0 +1,202 @@
+"""What a page is about: the store, the window, whom it is of; and the answers it waits for."""
+
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass, field
+from functools import partial
+from os import environ
+from typing import Any, TypeVar
+
+import streamlit as st
+
+from lora_watch.config import Settings
+from lora_watch.errors import LoraWatchError
+from lora_watch.explore.answers import Answers
+from lora_watch.explore.extent import data_end
+from lora_watch.explore.opened import Opened, opened
+from lora_watch.explore.view import View, days, read
+from lora_watch.model import Window
+from lora_watch.store.tables import Store
+from widgets import notes
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 0.3
+"""So long a run waits for an answer before it draws the rest of the page without."""
+_VIEW, _WRITTEN, _PROBLEMS, _AWAITED, _SHOWN, _END = (
+    f"lw_{name}" for name in ("view", "written", "problems", "awaited", "shown", "end")
+)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """
+    One page in one run: what it is asked to show, of which data.
+
+    ``store`` holds the chosen pods only, ``whole`` all of them. ``window`` is what the view means now that the data end at
+    ``end`` (µs UTC).
+    """
+
+    view: View
+    window: Window
+    end: int
+    store: Store
+    whole: Store
+    lookback: int
+    settings: Settings
+    _pods: Hashable = field(default=None)
+
+    def later(self, name: str, answer: Callable[..., T], *given: Any, key: Hashable = None, of: str = "") -> T | None:
+        """
+        ``answer(*given)``, worked out in the background and kept; None while there is none, or where it failed: that is drawn.
+
+        ``name`` says which question of the page it is; ``key`` whatever it depends on beside the store, the pods and the window;
+        ``of`` is what is being read, for the line that stands there meanwhile. While the window moves on, the last answer to the
+        same question stands there in place of the next.
+        """
+        slot = (name, str(self.store.root), self._pods, key)
+        promised = answers().ask((*slot, self.window), lambda: answer(*given))
+        try:
+            told = promised.result(timeout=PATIENCE_SECONDS)
+        except NotYet:
+            st.session_state[_AWAITED].append(promised)
+            before = st.session_state.setdefault(_SHOWN, {}).get(slot)
+            if before is not None and self.view == before[0]:
+                return before[1]  # type: ignore[no-any-return]  # what this very question gave before
+            notes.waiting(of or name)
+            return None
+        except CancelledError:
+            notes.waiting(of or name)
+            return None
+        except LoraWatchError as error:
+            notes.trouble(str(error))
+            return None
+        kept = st.session_state.setdefault(_SHOWN, {})
+        kept[slot] = (self.view, told)
+        while len(kept) > 24:
+            kept.pop(next(iter(kept)))
+        return told
+
+    def by_day(self, name: str, answer: Callable[..., T], *given: Any, key: Hashable = None, of: str = "") -> tuple[list[T], int]:
+        """
+        ``answer(part, *given)`` of every day of the window, as far as they are there, in their order, and how many are not yet.
+
+        A closed day is asked for once, whatever the window; the last ones are asked for first. That some are still being read is
+        drawn.
+        """
+        parts = days(self.window)
+        slot = (name, str(self.store.root), self._pods, key)
+        promised = {part: answers().ask((*slot, part), partial(answer, part, *given)) for part in reversed(parts)}
+        wait([promised[parts[-1]]], timeout=PATIENCE_SECONDS)
+        told, missing = [], 0
+        for part in parts:
+            if not promised[part].done():
+                st.session_state[_AWAITED].append(promised[part])
+                missing += 1
+                continue
+            try:
+                told.append(promised[part].result())
+            except CancelledError:
+                missing += 1
+            except LoraWatchError as error:
+                notes.trouble(str(error))
+        if missing:
+            notes.waiting(f"{of or name}: {missing} of {len(parts)} days are to come")
+        return told, missing
+
+
+def begin() -> None:
+    """Read the address; the first thing of a run."""
+    st.session_state[_AWAITED] = []
+    asked = {key: st.query_params.get_all(key) for key in st.query_params}
+    if _VIEW not in st.session_state or (asked and asked != st.session_state.get(_WRITTEN)):
+        chosen, problems = read(asked)
+        change(chosen)
+        st.session_state[_PROBLEMS] = problems
+    else:
+        _write(view())
+    for problem in st.session_state[_PROBLEMS]:
+        notes.trouble(problem)
+
+
+def change(chosen: View) -> None:
+    """Show this view from now on; the address follows."""
+    st.session_state[_VIEW] = chosen
+    st.session_state[_PROBLEMS] = ()
+    _write(chosen)
+
+
+def _write(chosen: View) -> None:
+    st.session_state[_WRITTEN] = chosen.query()
+    if {key: st.query_params.get_all(key) for key in st.query_params} != chosen.query():
+        st.query_params.from_dict(chosen.query())
+
+
+def view() -> View:
+    """What is asked for."""
+    chosen: View = st.session_state[_VIEW]
+    return chosen
+
+
+def awaited() -> list[Future[Any]]:
+    """Answers that this run went on without."""
+    promised: list[Future[Any]] = st.session_state[_AWAITED]
+    return promised
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def answers() -> Answers:
+    """The answers, one lot for all who look."""
+    return Answers()
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def source(variables: tuple[tuple[str, str], ...]) -> Opened:
+    """The store that the environment's variables name."""
+    return opened(dict(variables))
+
+
+def told() -> Opened:
+    """The store that is shown. LoraWatchError where none is named, or the configuration is wrong."""
+    return source(tuple((key, value) for key, value in sorted(environ.items()) if key.startswith("LORA_WATCH_EXPLORE_")))
+
+
+@st.cache_data(ttl=5, max_entries=8, show_spinner=False)
+def _end_of(root: str) -> int | None:
+    return data_end(Store(root), now())
+
+
+def end_of_data() -> int | None:
+    """Where the stored data end; looked up every few seconds."""
+    return _end_of(str(told().store.root))
+
+
+def end() -> int | None:
+    """Where they ended when this run began."""
+    at: int | None = st.session_state.get(_END)
+    return at
+
+
+def now() -> int:
+    """The wall's clock, µs UTC."""
+    return time.time_ns() // 1000
+
+
+def scene() -> Scene:
+    """What a page is about. Where there is nothing to show, that is said, and the page ends."""
+    try:
+        known = told()
+        at = end_of_data()
+    except LoraWatchError as error:
+        notes.trouble(str(error))
+        st.stop()
+    st.session_state[_END] = at
+    if at is None:
+        notes.empty(known.store.root)
+        st.stop()
+    chosen = view()
+    where = chosen.pods_where()
+    store = known.store if where is None else known.store.part(where=where)
+    pods = (chosen.cluster, chosen.pool, chosen.role, chosen.pod)
+    return Scene(chosen, chosen.window(at), at, store, known.store, known.lookback, known.settings, pods)
