@@ -140,8 +140,8 @@ class PoolFacts:
         limit = percent(self.miss_limit.enter)
         if self.usual is not None and self.usual.learned:
             return f"{limit}, learned from {days:.0f} days of this pool"
-        held = f"{days:.1f} days" if days else "nothing"
-        return f"{limit}, for all pools alike: {held} of this pool's misses is held, {DAYS:.0f} days teach a limit of its own"
+        held = f"{days:.1f} days of this pool's misses are" if days else "no history of this pool's misses is"
+        return f"{limit}, the same for all pools: {held} held, {DAYS:.0f} days would teach its own"
 
     @property
     def active_adapters(self) -> int:

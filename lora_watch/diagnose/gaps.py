@@ -10,6 +10,8 @@ from lora_watch.model import Provenance
 
 AGENT = "install the agent in the engine's image (`pip install --no-deps lora-watch`) and run `lora-watch-agent` beside it"
 TIMED = "install the agent instead of reading the engine's own log lines: those say when, not how long"
+REQUESTS = "run the agent, with the engine's statistics on (no --disable-log-stats), or read a request log"
+ROUTER = "short of that, the counters of llm-d's router by adapter (scheduler_attempts_total) tell how many would miss"
 DCGM = "name a dcgm-exporter under `gpus`"
 
 
@@ -30,13 +32,16 @@ def gaps(pools: Sequence[PoolFacts]) -> Iterator[Gap]:
             yield Gap("residency: loads, evictions and stays", seen, AGENT, names)
         if inferred:
             yield Gap("when adapters really entered and left", "stays there are inferred from uses", AGENT, inferred)
-        if facts.timeline.height and facts.timeline["requests"].sum() == 0:
+        if facts.routed:
             yield Gap(
-                "who misses, what waits, what slots would change",
-                "no finished request is held",
-                "let the engine keep its statistics (no --disable-log-stats), or read a request log",
+                "what a request waited for, which adapters are new, what more slots would remove",
+                "only the router's counters tell of requests: how many for each adapter and pod, not when",
+                REQUESTS,
                 facts.names,
             )
+        elif facts.timeline["requests"].sum() == 0:
+            why = "no finished request is held" if facts.timeline.height else "neither a request nor a load is held of the window"
+            yield Gap("who misses, what waits, what slots would change", why, f"{REQUESTS}; {ROUTER}", facts.names)
         untimed = _named(pods, (pl.col("loads") > 0) & pl.col("adapter_share").is_null())
         if untimed and facts.timeline["stall_seconds"].sum() == 0:
             yield Gap("what loads cost", "loads are seen there, their lengths are not", TIMED, untimed)

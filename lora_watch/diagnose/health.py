@@ -7,14 +7,17 @@ import polars as pl
 
 from lora_watch.derive.first_seen import USUAL
 from lora_watch.derive.forecast import HORIZON
+from lora_watch.derive.locality import ErrorClass, Method
 from lora_watch.derive.warning import LIMITS, PRESSURE_SECONDS
 from lora_watch.diagnose.diagnosis import Margin, PoolState, State, in_order
 from lora_watch.diagnose.facts import MISSES, RECENT, PoolFacts
 from lora_watch.diagnose.finding import Finding, Severity
 from lora_watch.diagnose.thrash import HARM_SHARE
 from lora_watch.diagnose.words import count, percent, span
-from lora_watch.model import HOUR, SECOND, worst
+from lora_watch.model import HOUR, SECOND, Provenance, worst
 
+VAGUE = 0.9
+"""An interval of a share that is wider says nothing."""
 NOW = f"last {span(RECENT / SECOND)}"
 _STATES = {Severity.HARM: State.HARM, Severity.WARN: State.WATCH}
 
@@ -71,8 +74,13 @@ def _sentence(facts: PoolFacts, state: State, gravest: Finding | None) -> str:
 def _why_unknown(facts: PoolFacts) -> str:
     if facts.slots_per_pod is None:
         return "nothing says how many slots there are"
-    silent = facts.timeline.is_empty() and not facts.routed
-    return "no request and no load was seen in the window" if silent else "no load is told there"
+    if facts.timeline.is_empty() and not facts.routed:
+        seen = max(facts.pods["active_adapters"].drop_nulls().to_list(), default=0)
+        if seen:
+            told = f"up to {count(seen, 'adapter')} in flight on a pod, but neither loads nor whom a request was for"
+            return f"the engines' pages show {told}"
+        return "no request and no load was seen in the window"
+    return "no load is told there"
 
 
 def _margins(facts: PoolFacts) -> Iterator[Margin]:
@@ -82,15 +90,17 @@ def _margins(facts: PoolFacts) -> Iterator[Margin]:
     yield _share("swaps_per_request", "swaps per request", facts.swaps_per_request, MISSES.enter, known, NOW)
     predicted, limit = facts.warned("predicted_miss_ratio"), facts.miss_limit.enter
     what = "requests predicted to miss"
-    told = _share("predicted_miss_ratio", what, predicted, limit, known, NOW, facts.method)
+    rough = str(Provenance.INFERRED) if facts.routed else known
+    told = _share("predicted_miss_ratio", what, predicted, limit, rough, NOW, facts.method)
     yield told if facts.usual is None else replace(told, trouble=f"trouble from {facts.miss_limit_said}")
-    what, ahead = "share of the pool's capacity that the coming peak needs (rho)", f"next {span(HORIZON / SECOND)}"
+    what, ahead = "capacity needed at the coming peak (rho)", f"next {span(HORIZON / SECOND)}"
     yield _share("rho_peak", what, facts.warned("rho_peak"), LIMITS["rho_peak"].enter, known, ahead)
     what, pressure = f"adapters wanted within {PRESSURE_SECONDS:.0f} s per slot", facts.warned("pressure")
     if pressure is None:
         yield _unknown("pressure", what, None, NOW)
     else:
-        yield Margin("pressure", f"{what}: {pressure:.2f}", pressure, None, "", known, over=NOW)
+        by_rates = f"{Method.CHE}: {ErrorClass.INDEPENDENT}"
+        yield Margin("pressure", f"{what}: {pressure:.2f}", pressure, None, "", rough, by_rates, over=NOW)
     yield _share("stall_share", "pod time spent on loads", facts.stall_share, HARM_SHARE, known, NOW)
     if not facts.learning and not facts.routed:
         lately = f"last {span(USUAL.span / SECOND)}"
@@ -124,7 +134,9 @@ def _from_pods(facts: PoolFacts) -> Iterator[Margin]:
             known = _known(facts, "residency_provenance")
             yield Margin(name, f"{what}: {told}", low, None, "seconds", known, "Kaplan-Meier", over=over)
     upper, lower, busy = (_mean(facts, name) for name in ("share_high", "share_low", "busy_ratio"))
-    if upper is not None:
+    if upper is not None and upper - (lower or 0.0) > VAGUE:
+        yield _unknown("inference_share_ratio", "GPU time spent on inference", None, over)
+    elif upper is not None:
         told = percent(upper) if upper - (lower or 0.0) < 0.005 else f"{percent(lower or 0.0)} … {percent(upper)}"
         reads = "" if busy is None else f"; the GPU reads {percent(busy)} busy"
         grades = ", ".join(sorted(set(facts.pods["grade"].drop_nulls())))

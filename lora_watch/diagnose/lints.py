@@ -25,7 +25,12 @@ AFFINITY_SCORERS = ("lora-affinity-scorer", "lora-load-state-scorer")
 
 @dataclass(frozen=True, slots=True)
 class Lint:
-    """One thing that is wrong with one pod; ``since`` (µs UTC) None: nobody knows since when."""
+    """
+    One thing that is wrong with one pod; ``since`` (µs UTC) None: nobody knows since when.
+
+    Pods with the same ``kind`` and ``scope`` share a finding, which tells of the one with the greatest ``extent``; where theirs
+    differ ``what`` begins with "up to".
+    """
 
     kind: str
     severity: Severity
@@ -33,8 +38,10 @@ class Lint:
     cause: str
     evidence: tuple[Evidence, ...]
     remedies: tuple[Remedy, ...]
+    scope: str
     avoid: tuple[str, ...] = ()
     confidence: Confidence = Confidence.HIGH
+    extent: int = 0
     since: int | None = None
 
 
@@ -67,7 +74,7 @@ def lints(
     for row in setup.sort("cluster", "pool", "role", "pod").iter_rows(named=True):
         for check in CHECKS:
             if lint := check(row):
-                key = (row["cluster"], row["pool"] or "", row["role"] or "", lint.kind, lint.what)
+                key = (row["cluster"], row["pool"] or "", row["role"] or "", lint.kind, lint.scope)
                 found.setdefault(key, []).append((row["pod"], lint))
     findings = [
         Finding(
@@ -77,7 +84,7 @@ def lints(
             pool=pool,
             role=role,
             since=min((one.since for _, one in linted if one.since is not None), default=at),
-            summary=f"{_pods(pods)}: {lint.what}",
+            summary=f"{_pods(pods)}: {'' if len({one.extent for _, one in linted}) == 1 else 'up to '}{lint.what}",
             cause=lint.cause,
             confidence=lint.confidence,
             weight=float(len(pods)),
@@ -85,10 +92,10 @@ def lints(
             remedies=lint.remedies,
             avoid=lint.avoid,
             pods=tuple(pods),
-            scope=what,
+            scope=scope,
         )
-        for (cluster, pool, role, kind, what), linted in found.items()
-        for pods, lint in [([pod for pod, _ in linted], linted[0][1])]
+        for (cluster, pool, role, kind, scope), linted in found.items()
+        for pods, lint in [([pod for pod, _ in linted], max((one for _, one in linted), key=lambda one: one.extent))]
     ]
     short = setup.filter(pl.col("known") > pl.col("slots"))
     return (*findings, *_routers(routers, short, at))
@@ -112,7 +119,9 @@ def _slots_below_adapters(row: Mapping[str, Any]) -> Lint | None:
                 why="each slot takes GPU memory from the KV cache; the miss-ratio curve says how many pay",
             ),
         ),
+        f"{slots} slots",
         ("Pins alone: they help the pinned adapters and take the slots from all others.",),
+        extent=known,
         since=_since(row, "known_at", slots),
     )
 
@@ -139,6 +148,7 @@ def _no_warm_tier(row: Mapping[str, Any]) -> Lint | None:
                 of="reads from disk",
             ),
         ),
+        f"{slots} slots",
         ("A faster disk before a warm tier: memory is nearer still.",),
         since=_since(row, "known_at", slots),
     )
@@ -170,6 +180,7 @@ def _pins_fill_slots(row: Mapping[str, Any]) -> Lint | None:
             ),
             Remedy("slots", "raise --max-loras above the number of pins by what the others need"),
         ),
+        f"{pinned} of {slots}",
         ("Pinning more adapters: vLLM 0.32 dies of a batch that wants more of them than there are slots without a pin.",),
         since=_since(row, "pinned_at", slots - 1 if full else slots - 2),
     )
@@ -206,6 +217,7 @@ def _rank_waste(row: Mapping[str, Any]) -> Lint | None:
                 "configuration", f"lower --max-lora-rank to {largest} and use the memory for more slots or KV cache", of="memory"
             ),
         ),
+        f"{most} for {largest}",
         confidence=Confidence.MEDIUM,  # a larger adapter may be known and not loaded yet
         since=row.get("since"),
     )

@@ -96,11 +96,25 @@ def _by_requests(facts: PoolFacts, each: int) -> Iterator[Finding]:
         confidence=Confidence.LOW if rates_alone else Confidence.MEDIUM,
         weight=predicted,
         evidence=(Evidence(text, "predicted_miss_ratio", predicted, "ratio", str(Provenance.INFERRED), facts.method),),
-        remedies=_remedies(facts, ()),
+        remedies=_remedies(facts, ()) or tuple(_slot_by_rates(facts)),
         avoid=tuple(_avoid(facts)),
         pods=facts.names,
         unknown=tuple(unknown),
     )
+
+
+def _slot_by_rates(facts: PoolFacts) -> Iterator[Remedy]:
+    """What one more slot removes by the curve of the prediction, where no request can be replayed."""
+    now, more = facts.warned("predicted_miss_ratio"), facts.warned("predicted_miss_ratio_one_slot_more")
+    if now and more is not None and 1 - more / now >= NOTHING:
+        yield Remedy(
+            "slots",
+            _text("slots", 1, "", facts),
+            effect=1 - more / now,
+            of="misses",
+            method=str((facts.warning or {}).get("method") or ""),
+            why=_why("slots"),
+        )
 
 
 def _severity(stalled: float | None) -> Severity:

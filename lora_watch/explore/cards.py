@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lora_watch.diagnose.diagnosis import Diagnosis, Gap, Margin, PoolState, State
+from lora_watch.diagnose.diagnosis import Diagnosis, Gap, PoolState, State
 from lora_watch.diagnose.finding import Finding, Possible, Remedy, Severity, as_dict
 from lora_watch.diagnose.incidents import utc
 from lora_watch.diagnose.words import listed, named, percent, span
@@ -20,6 +20,8 @@ from lora_watch.diagnose.words import listed, named, percent, span
 STYLES = {Severity.HARM: "bold red", Severity.WARN: "yellow", Severity.INFORMATION: "cyan"}
 STATE_STYLES = {State.HEALTHY: "green", State.WATCH: "yellow", State.HARM: "bold red", State.UNKNOWN: "magenta"}
 WIDTH = 130
+LONG_METHOD = 30
+"""Characters of a method that fit beside a number."""
 _SPECIAL = frozenset("\\`*_{}[]<>()#+-.!|~&")
 
 
@@ -84,14 +86,19 @@ def _pool(pool: PoolState) -> Group:
         (f"\n{_name(pool)}: ", "bold"), (pool.state.upper(), STATE_STYLES[pool.state]), f"  {_plain(pool.sentence)}"
     )
     grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 2))
+    below: list[str] = []
     for margin in pool.margins:
-        cells = (margin.text, margin.over, _limit(margin), margin.provenance or "", margin.method)
-        grid.add_row(*(escape(_plain(cell)) for cell in cells))
-    return Group(head, grid)
-
-
-def _limit(margin: Margin) -> str:
-    return margin.why if margin.value is None else margin.trouble
+        method = margin.method
+        if len(method) > LONG_METHOD:  # how far it can be off is told once, below
+            below.append(method)
+            method = method.partition(": ")[0]
+        if margin.value is not None:
+            cells = (margin.text, margin.over, margin.trouble, margin.provenance or "", method)
+            grid.add_row(*(escape(_plain(cell)) for cell in cells))
+    for why in dict.fromkeys(margin.why for margin in pool.margins if margin.value is None):
+        unknown = [margin.text.removesuffix(": unknown") for margin in pool.margins if (margin.value, margin.why) == (None, why)]
+        below.append(f"unknown, since {why}: {', '.join(unknown)}")
+    return Group(head, grid, *(Text(f"  {_plain(line)}") for line in dict.fromkeys(below)))
 
 
 def _card(finding: Finding, end: int) -> Panel:
@@ -132,7 +139,8 @@ def _markdown(told: Diagnosis) -> Iterator[str]:
     for pool in told.pools:
         yield f"\n## {markdown_text(_name(pool))}: {pool.state}\n\n{markdown_text(pool.sentence)}\n"
         for margin in pool.margins:
-            parts = (margin.text, margin.over, _limit(margin), margin.provenance or "", margin.method)
+            limit = margin.why if margin.value is None else margin.trouble
+            parts = (margin.text, margin.over, limit, margin.provenance or "", margin.method)
             yield "- " + " · ".join(markdown_text(part) for part in parts if part)
     for finding in told.findings:
         yield f"\n## {finding.severity.upper()}: {markdown_text(finding.summary)}\n"

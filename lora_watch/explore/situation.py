@@ -194,11 +194,13 @@ class Memory:
         return self._reuse.curves(slots).filter(pl.col("error_class") != str(ErrorClass.FADING))
 
     def _learned(self, window: Window) -> dict[Pool, MissLimit]:
-        hours = self._hours["hour"]
-        if hours.is_empty() or int(hours.max()) - int(hours.min()) < DAYS * DAY - HOUR:  # type: ignore[arg-type]  # integers
-            return {}  # nothing can be learned from less: spare the reading
+        fixed = LIMITS["predicted_miss_ratio"]
+        missed = self._misses.filter(pl.col("misses") > 0).group_by(*POOL).agg(hours=pl.col("hour").max() - pl.col("hour").min())
+        days = {tuple(pool): hours / DAY for *pool, hours in missed.iter_rows()}
+        if max(days.values(), default=0.0) < DAYS - HOUR / DAY:  # nothing can be learned from less: spare the reading
+            return {pool: MissLimit(fixed, held, learned=False) for pool, held in days.items()}
         past = miss_history(self.store.scan(ADAPTER_EVENTS, window), self.store.scan(REQUESTS, window), window)
-        return miss_limits(past, LIMITS["predicted_miss_ratio"], self._harmed(window))
+        return miss_limits(past, fixed, self._harmed(window))
 
     def _harmed(self, window: Window) -> dict[Pool, list[tuple[int, int]]]:
         """When users felt something, by pool, as far as it was told and stored."""

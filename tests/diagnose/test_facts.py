@@ -97,10 +97,10 @@ def test_the_limit_of_the_misses_says_where_it_comes_from():
     fixed = facts()
     assert fixed.miss_limit.enter == 0.2
     assert fixed.miss_limit_said == (
-        "20 %, for all pools alike: nothing of this pool's misses is held, 7 days teach a limit of its own"
+        "20 %, the same for all pools: no history of this pool's misses is held, 7 days would teach its own"
     )
     few = facts(usual=MissLimit(Limits(0.2, 0.14), 2.5, learned=False))
-    assert "2.5 days of this pool's misses" in few.miss_limit_said
+    assert "2.5 days of this pool's misses are held" in few.miss_limit_said
     own = facts(usual=MissLimit(Limits(0.31, 0.2), 8.0, learned=True))
     assert (own.miss_limit.enter, own.miss_limit_said) == (0.31, "31 %, learned from 8 days of this pool")
 

@@ -36,7 +36,7 @@ def test_loads_that_no_pod_tells_are_a_gap_in_the_words_of_what_is_seen():
         (minutes(), "only requests in flight are seen"),
         (minutes((9, {"requests": 5})), "requests are seen there"),
     ):
-        (one,) = told({"loads": None}, lines=lines)
+        one = told({"loads": None}, lines=lines)[0]
         assert one.why.startswith(why)
 
 
@@ -48,6 +48,17 @@ def test_inferred_stays_say_so():
 def test_no_finished_request_means_no_misses():
     (one,) = told({}, lines=minutes((60, {"loads": 5, "stall_seconds": 1.0})))
     assert "who misses" in one.what
+
+
+def test_where_neither_requests_nor_loads_are_held_the_way_to_each_is_told():
+    two = told({"loads": None}, lines=minutes())[1]
+    assert two.why == "neither a request nor a load is held of the window"
+    assert "scheduler_attempts_total" in two.how
+
+
+def test_a_router_that_counts_requests_does_not_tell_when_they_came():
+    (one,) = told({}, lines=minutes(), routed=True)
+    assert one.why.startswith("only the router's counters")
 
 
 def test_loads_without_lengths_have_no_cost():

@@ -126,6 +126,16 @@ def test_inference_and_what_the_gpu_reads_stand_side_by_side():
     assert told.method == "grade A"
 
 
+def test_an_interval_that_says_nothing_is_unknown():
+    told = margins(facts(told=pods({"share_low": 0.02, "share_high": 1.0, "grade": "C"})))["inference_share_ratio"]
+    assert (told.value, told.text) == (None, "GPU time spent on inference: unknown")
+
+
+def test_where_only_pages_tell_the_adapters_in_flight_are_a_beginning():
+    told = pool_state(facts(lines=minutes(), told=pods({"loads": None, "active_adapters": 9})), ())
+    assert "show up to 9 adapters in flight on a pod, but neither loads nor whom a request was for" in told.sentence
+
+
 def test_an_interval_of_the_share_is_told_as_one():
     told = margins(facts(told=pods({"share_low": 0.3, "share_high": 0.6, "grade": "C"})))
     assert told["inference_share_ratio"].text == "GPU time spent on inference: 30 % … 60 %"

@@ -60,6 +60,13 @@ def test_a_lint_is_told_since_the_records_say_so():
     assert [one.since for one in full] == [600]
 
 
+def test_pods_of_one_trouble_share_a_finding_whatever_its_extent():
+    (found,) = lints(facts({"known": 9}, {"pod": "pod-1", "known": 14}, {"pod": "pod-2", "known": 14}), 0)
+    assert found.summary == "3 pods: up to 14 adapters are served from 4 slots"
+    (more,) = lints(facts({"known": 10}, {"pod": "pod-1", "known": 14}), 0)
+    assert found.key == more.key  # an adapter more is no new finding
+
+
 def test_a_lint_is_told_since_the_first_of_its_pods_was_so():
     found = lints(facts({"since": 300}, {"pod": "pod-1", "since": 200}, known=9, slots=1, since=None), 900)
     assert [one.since for one in found] == [200]

@@ -119,15 +119,22 @@ def test_where_only_the_router_counts_requests_its_rates_warn_with_little_confid
     (one,) = told(
         told=pods({"loads": None}),
         lines=minutes(),
-        warning={"predicted_miss_ratio": 0.6, "method": "che", "error_class": "within 0.01 for independent requests"},
+        warning={
+            "predicted_miss_ratio": 0.6,
+            "predicted_miss_ratio_one_slot_more": 0.45,
+            "method": "che",
+            "error_class": "within 0.01 for independent requests",
+        },
         alarms=["predicted_miss_ratio"],
         routed=True,
     )
     assert one.summary.startswith("Thrash, by the router's counters: 16 adapters are in use on 4 slots (4 per pod); 60 % of")
     assert (one.confidence, one.provenance) == (Confidence.LOW, "inferred")
     assert one.evidence[0].method == "che: within 0.01 for independent requests"
-    assert "trouble from 20 %, for all pools alike" in one.evidence[0].text
+    assert "trouble from 20 %, the same for all pools" in one.evidence[0].text
     assert "sessions" in one.unknown[1]
+    (slot,) = one.remedies
+    assert (slot.lever, slot.effect, slot.of, slot.method) == ("slots", pytest.approx(0.25), "misses", "che")
 
 
 def test_slots_of_a_part_of_the_pods_are_at_least_so_many():

@@ -79,7 +79,15 @@ def test_a_card_has_the_cause_evidence_remedies_what_to_avoid_and_what_is_unknow
 def test_margins_say_how_far_trouble_is_and_unknown_ones_why():
     text = printed(TOLD)
     assert re.search(r"rho: 120 % +next 8 h +trouble from 80 % +observed +seasonal", text)
-    assert "nothing that is held tells it" in text
+    assert "unknown, since nothing that is held tells it: pod time spent on loads" in text
+
+
+def test_how_far_a_method_can_be_off_is_told_once_below_the_numbers():
+    method = "che: within 0.01 for independent requests; too high for sessions"
+    rough = tuple(Margin(name, f"{name}: 40 %", 0.4, None, method=method) for name in ("predicted_miss_ratio", "pressure"))
+    text = printed(replace(TOLD, pools=(replace(POOL, margins=rough),)))
+    assert text.count(method) == 1
+    assert re.search(r"pressure: 40 % +che *\n", text)
 
 
 def test_a_healthy_pool_is_told_in_a_word_and_that_nothing_was_found():
