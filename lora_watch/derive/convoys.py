@@ -47,8 +47,9 @@ def convoys(events: pl.LazyFrame, window: Window, *, offsets: pl.LazyFrame | Non
     Edge cases. A pool with one loading pod has no row. A pool whose pods load nearly all the time can't be told: even all of
     them together are expected, and the ratio can't reach 3; that is thrash, not a convoy. Times are put on one clock
     (:func:`~lora_watch.derive.clocks.clock_offsets`); what remains is ``tolerance_seconds``, well below a convoy's length. Loads
-    of unknown length are moments and add nothing; reloads in place are another structure. A load counts where it happened,
-    also before its end; hand over events from a minute after the window for those that end behind it.
+    of unknown length are moments and add nothing; rows that name no pod are those of one pod without a name; reloads in place are
+    another structure. A load counts where it happened, also before its end; hand over events from a minute after the window for
+    those that end behind it.
     """
     spans = load_spans(events).filter((pl.col("reason") != "inplace").fill_null(value=True))
     loads = (
@@ -159,7 +160,7 @@ def _bins_of(loads: pl.DataFrame, key: tuple[str | None, ...], window: Window) -
     """The bins of one pool in which m pods or more were loading at once, with what independent pods would have done."""
     busy = _unions(loads)
     count = -(-(window.end - window.start) // BIN)
-    pods, place = np.unique(busy["pod"].to_numpy(), return_inverse=True)
+    pods, place = np.unique(busy["pod"].fill_null("").to_numpy(), return_inverse=True)
     begin = busy["began"].to_numpy() - window.start
     end = busy["at"].to_numpy() - window.start
     length = np.minimum(BIN, window.end - window.start - np.arange(count) * BIN)

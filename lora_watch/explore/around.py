@@ -48,6 +48,8 @@ ASKED = (
     *("arrived", "queued", "scheduled", "first_token", "finished", "prompt_tokens", "cached_tokens"),
 )
 """The columns of requests that anything here reads."""
+NAMELESS = pl.col("pod").fill_null("")
+"""The pod of rows that name none (a table of somebody else's may have such): all of them are of one pod, without a name."""
 SAMPLED = (*POD, "engine", "series", "at", "metric", "labels", "value", "provenance")
 """The columns of samples that anything here reads."""
 
@@ -64,7 +66,9 @@ class Around(Frames):
     def lasting(self) -> pl.LazyFrame:
         """The events, with the pins and names from before."""
         told = self._part.rows(ADAPTER_EVENTS, self._before, pl.col("kind").is_in(LASTING))
-        return pl.concat([self.events, told.lazy()]).unique(["stream", "seq"], keep="any", maintain_order=True)
+        return pl.concat([self.events, told.lazy().with_columns(NAMELESS)]).unique(
+            ["stream", "seq"], keep="any", maintain_order=True
+        )
 
     def reading(self) -> translated:
         """Where frames of requests that are not held are collected: StoreError where a file is gone or damaged."""
@@ -78,7 +82,8 @@ class Around(Frames):
         """
         if self.late.start == self.window.start:
             return self.lately
-        return self._part.scan(REQUESTS, Window(self.window.start - WARM_UP, self.window.end)).select(ASKED)
+        told = self._part.scan(REQUESTS, Window(self.window.start - WARM_UP, self.window.end)).select(ASKED)
+        return told.with_columns(NAMELESS)
 
     @cached_property
     def requests(self) -> pl.LazyFrame:
@@ -95,16 +100,17 @@ class Around(Frames):
     @cached_property
     def lately(self) -> pl.LazyFrame:
         """Requests that finished in the last part of the window or an hour before: the columns ``ASKED``."""
-        return self._part.rows(REQUESTS, Window(self.late.start - WARM_UP, self.window.end), columns=ASKED).lazy()
+        told = self._part.rows(REQUESTS, Window(self.late.start - WARM_UP, self.window.end), columns=ASKED)
+        return told.lazy().with_columns(NAMELESS)
 
     @cached_property
     def _told(self) -> pl.LazyFrame:
         if self.window.end - self.window.start <= LONG:
-            return super()._told
+            return super()._told.with_columns(NAMELESS)
         begin = self.window.start - MINUTE  # a load's eviction may lie just before the window
         moved = ~pl.col("kind").is_in(PASSING)
         inside = self._part.rows(ADAPTER_EVENTS, Window(begin, self.window.end), moved)
-        return pl.concat([self._past.until(begin), inside]).lazy()
+        return pl.concat([self._past.until(begin), inside]).lazy().with_columns(NAMELESS)
 
     @cached_property
     def inside(self) -> pl.LazyFrame:

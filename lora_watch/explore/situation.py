@@ -1,7 +1,7 @@
 """The chain from stored rows to a diagnosis: what is read, what is derived from it, which rules look at it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import polars as pl
@@ -34,7 +34,7 @@ from lora_watch.diagnose.saturation import hard_cliff, saturation
 from lora_watch.diagnose.swaps_alone import swaps_alone
 from lora_watch.diagnose.thrash import thrash
 from lora_watch.errors import ConfigError, LoraWatchError
-from lora_watch.explore.around import ASKED, RESIDENT, WARM_UP, Around
+from lora_watch.explore.around import ASKED, NAMELESS, RESIDENT, WARM_UP, Around
 from lora_watch.explore.expect import announced_in
 from lora_watch.explore.queries import REREAD, Overview, overview_by_shards
 from lora_watch.explore.structures import structures
@@ -311,6 +311,7 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
     requests = read.lately.collect()
     last = Window(max(window.start, window.end - HOUR), window.end)
     overview = overview_by_shards(store, last, min(lookback, RESIDENT), brief=True)
+    overview = replace(overview, pods=overview.pods.with_columns(NAMELESS))
     moved = pl.col("kind").is_in(["load", "evict"])
     events = store.rows(ADAPTER_EVENTS, window, moved).lazy()
     with read.reading():
@@ -351,7 +352,7 @@ def situation(memory: Memory, window: Window, *, expected: Sequence[Expected] = 
         )
     told = store.rows(ADAPTER_EVENTS, Window(window.end - lookback, window.end), pl.col("kind").is_in(KINDS))
     with read.reading():
-        set_up = setup(told.lazy(), read.inside, window).collect()
+        set_up = setup(told.lazy().with_columns(NAMELESS), read.inside, window).collect()
     return Situation(window, overview, tuple(pools), _with_pages(set_up, overview.pods), requests)
 
 

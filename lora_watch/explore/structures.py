@@ -46,6 +46,10 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 """The rule for each frame of ``around.STRUCTURES`` that can raise a finding by itself."""
 
 
+_NAMED = pl.col("pods").list.eval(pl.element().fill_null(""))
+"""A pod without a name is one too."""
+
+
 def structures(read: Around, thrashing: pl.DataFrame) -> Iterator[Finding]:
     """
     Every structure of the window, as findings; chains of swaps only in the pools of ``thrashing`` (cluster, pool, role), which
@@ -53,8 +57,8 @@ def structures(read: Around, thrashing: pl.DataFrame) -> Iterator[Finding]:
     """
     for name, rule in RULES.items():
         with read.reading():
-            found = STRUCTURES[name](read).collect()
+            found = STRUCTURES[name](read).with_columns(_NAMED).collect()
         yield from rule(found, read.window)
     if not thrashing.is_empty():
         chains = STRUCTURES["cascades"](read).join(thrashing.lazy(), on=POOL, how="semi", nulls_equal=True)
-        yield from cascade(chains.collect(), read.window)
+        yield from cascade(chains.with_columns(_NAMED).collect(), read.window)

@@ -14,6 +14,7 @@ from lora_watch.derive.expected import Expected
 from lora_watch.diagnose.diagnosis import State
 from lora_watch.diagnose.finding import Severity
 from lora_watch.errors import ConfigError, LoraWatchError
+from lora_watch.explore.cards import as_markdown
 from lora_watch.explore.situation import Finder, Memory, diagnosis, given, situation
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, Batch
@@ -313,3 +314,14 @@ def test_events_without_a_pool_or_role_are_a_pool(tmp_path: Path):
     start = {"at": END - MINUTE, "kind": "start", "slots": 2, "clock": "host", "pool": None, "role": None}
     (pool,) = look(stored(tmp_path, events=rows(ADAPTER_EVENTS, [start]))).pools
     assert (pool.pool, pool.role, pool.slots) == ("", "", 2)
+
+
+@pytest.mark.parametrize("hours", [1, 24])
+def test_rows_that_name_no_pod_are_of_one_pod_without_a_name(tmp_path: Path, hours: int):
+    pod = Pod(slots=2, load=0.05).start(END - 2 * HOUR)
+    nameless = {"pod": pl.lit(None, dtype=pl.String)}
+    events, requests = busy(pod).event_rows().with_columns(**nameless), busy(pod).request_rows().with_columns(**nameless)
+    told = diagnosis(Memory(stored(tmp_path, events=events, requests=requests), 2 * DAY), Window(END - hours * HOUR, END))
+    assert [state.pods for state in told.pools] == [1]
+    assert {name for one in told.findings for name in one.pods} == {""}
+    assert "thrash" in as_markdown(told)
