@@ -37,8 +37,14 @@ def ttft(quantile: str) -> str:
     return f"histogram_quantile({quantile}, sum by ({BY_POOL}, le) ({rate}))"
 
 
+def stay(quantile: str) -> str:
+    """A quantile of the stays, by pool: of the pod where it is shortest, for quantiles have no mean."""
+    return f"min by ({BY_POOL}) ({of(names.RESIDENCY_SECONDS, further=quantile)})"
+
+
 STATE = f"2 * {firing('page')} or {firing('warn')} or 0 * {of(names.POOL_SLOTS_RECORD)}"
 BUSY, INFERRING = of(names.POOL_GPU_BUSY_RECORD), of(names.POOL_INFERENCE_RECORD)
+SHORTEST = f"bottomk(1, {of(names.POOL_RESIDENCY_RECORD)})"
 PRESSED = f"topk(3, {of(names.POOL_PRESSURE_RECORD)} @ end())"
 WORST_GAP = f"topk(1, {BUSY} - {INFERRING})"
 RHO = LIMITS["rho_peak"]
@@ -87,17 +93,21 @@ FIRST = (
         decimals=3,
     ),
     Panel(
-        "Mean stay in a slot",
+        "How long adapters stay in a slot",
         Kind.NUMBERS,
         "s",
-        "Slots over the load rate (Little's law): how long an adapter stays on the GPU on average. The worst three pools; "
-        "quantiles stand in the table.",
+        "In the pool where stays are shortest: the mean (slots over the load rate, Little's law), and p50 and p95 "
+        "(Kaplan-Meier over the "
+        "last hour, counting stays that still last) of the pod where they are shortest.",
         RECORDED,
-        (Query(f"bottomk(3, {of(names.POOL_RESIDENCY_RECORD)})", POOL),),
+        (
+            Query(SHORTEST, f"{POOL}: mean"),
+            Query(f"{stay(MEDIAN)} and on ({BY_POOL}) {SHORTEST}", f"{POOL}: p50", installs=FULL_ONLY),
+            Query(f"{stay(P95)} and on ({BY_POOL}) {SHORTEST}", f"{POOL}: p95", installs=FULL_ONLY),
+        ),
         width=4,
         height=5,
         decimals=0,
-        steps=falling(30, 300),
     ),
     Panel(
         "Active adapters to slots",
@@ -122,7 +132,7 @@ FIRST = (
         "where they are shortest, never an average of pods. Misses are loads per request. Peak load is how near to its end the "
         "pool "
         "will be at the coming peak: time in loads, slots in flight or capacity, whichever is fullest.",
-        f"{RECORDED} p50 and p95 only where the service's exporter is scraped: {EXPORTED}",
+        f"{RECORDED} p50 and p95: {EXPORTED}",
         (
             Query(STATE, "State", choices=HEALTHY),
             Query(of(names.POOL_PODS_RECORD), "Pods", "none"),
@@ -130,8 +140,8 @@ FIRST = (
             Query(of(names.POOL_ACTIVE_PER_SLOT_RECORD), "Active / slots", "suffix:×", SLOTS_OVER),
             Query(of(names.POOL_SWAPS_RECORD), "Swaps / pod", "suffix:/s"),
             Query(of(names.POOL_RESIDENCY_RECORD), "Mean stay", "s", falling(30, 300)),
-            Query(f"min by ({BY_POOL}) ({of(names.RESIDENCY_SECONDS, further=MEDIAN)})", "p50 stay", "s", installs=FULL_ONLY),
-            Query(f"min by ({BY_POOL}) ({of(names.RESIDENCY_SECONDS, further=P95)})", "p95 stay", "s", installs=FULL_ONLY),
+            Query(stay(MEDIAN), "p50 stay", "s", installs=FULL_ONLY),
+            Query(stay(P95), "p95 stay", "s", installs=FULL_ONLY),
             Query(of(names.POOL_MISSES_RECORD), "Misses", "percentunit", rising(MISSES.enter)),
             Query(BUSY, "GPU busy", "percentunit"),
             Query(INFERRING, "Inference", "percentunit"),

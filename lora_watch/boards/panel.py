@@ -104,8 +104,11 @@ class Panel:
     def description(self) -> str:
         """What the panel's (i) says: definition, provenance, and which install has the series."""
         words = [self.definition, f"Provenance: {self.provenance}"]
+        some = [query.name.split(": ")[-1] for query in self.queries if query.installs == FULL_ONLY]
         if self.installs == FULL_ONLY:
             words.append("Only where the service's exporter is scraped; empty in the raw install.")
+        elif some:
+            words.append(f"{' and '.join(some)} only where the service's exporter is scraped.")
         return "\n\n".join(words)
 
 

@@ -96,13 +96,12 @@ EACH = Row(
             "last.",
             EXPORTED,
             (
-                Query(_pod(names.RESIDENCY_SECONDS, MEDIAN), "p50"),
-                Query(_pod(names.RESIDENCY_SECONDS, P95), "p95"),
+                Query(_pod(names.RESIDENCY_SECONDS, MEDIAN), "p50", installs=FULL_ONLY),
+                Query(_pod(names.RESIDENCY_SECONDS, P95), "p95", installs=FULL_ONLY),
                 Query(_pod(names.POD_RESIDENCY_RECORD), "mean by Little, 10 min"),
             ),
             width=6,
             height=10,
-            installs=FULL_ONLY,
             bottom=0,
         ),
         Panel(

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from boards.committed import COMMITTED, filled_in, panels
+import yaml
+from boards.committed import COMMITTED, ROOT, filled_in, panels
 from prometheus_client import generate_latest
 from rules.laid import Laid, Line, Real, lay, lines, prometheus, wait_for
 
@@ -98,3 +99,35 @@ def test_findings_and_alerts_are_marked(servers: dict[Install, Real]):
     marks = {mark["name"]: filled_in(mark["target"]["expr"]) for mark in COMMITTED["lora-watch-overview"]["annotations"]["list"]}
     assert servers[Install.FULL].query(marks["Findings"])
     assert all(server.query(marks["Alerts"]) for server in servers.values())
+
+
+def test_figures_of_a_rule_have_the_labels_of_its_alert(servers: dict[Install, Real]):
+    raised = 0
+    for group in yaml.safe_load((ROOT / "grafana/provisioning/alerting/rules.yaml").read_text())["groups"]:
+        for rule in group["rules"]:
+            asked = {one["refId"]: one["model"]["expr"] for one in rule["data"] if "expr" in one["model"]}
+            found = {ref: [labels for labels, _ in servers[Install.FULL].query(expr)] for ref, expr in asked.items()}
+            for labels in found.pop("A"):
+                raised += 1
+                assert "__name__" not in labels
+                assert all(labels in others for others in found.values()), rule["title"]
+    assert raised
+
+
+def test_rules_of_grafana_are_raised_where_those_of_prometheus_are(servers: dict[Install, Real]):
+    server = servers[Install.FULL]
+    asked = {
+        rule["title"]: rule["data"][0]["model"]["expr"]
+        for group in yaml.safe_load((ROOT / "grafana/provisioning/alerting/rules.yaml").read_text())["groups"]
+        for rule in group["rules"]
+    }
+
+    def raised() -> tuple[set[str], set[str]]:
+        ours = {title for title, expr in asked.items() if any(value > 0 for _, value in server.query(expr))}
+        return ours, {labels["alertname"] for labels, _ in server.query(FIRING)}
+
+    def agreed() -> bool:
+        ours, theirs = raised()
+        return ours == theirs
+
+    assert wait_for(agreed, 30), raised()
