@@ -7,7 +7,7 @@ import polars as pl
 
 from lora_watch.derive.first_seen import USUAL
 from lora_watch.derive.forecast import HORIZON
-from lora_watch.derive.locality import ErrorClass, Method
+from lora_watch.derive.locality import Method
 from lora_watch.derive.warning import LIMITS, PRESSURE_SECONDS
 from lora_watch.diagnose.diagnosis import Margin, PoolState, State, in_order
 from lora_watch.diagnose.facts import MISSES, RECENT, PoolFacts
@@ -99,7 +99,7 @@ def _margins(facts: PoolFacts) -> Iterator[Margin]:
     if pressure is None:
         yield _unknown("pressure", what, None, NOW)
     else:
-        by_rates = f"{Method.CHE}: {ErrorClass.INDEPENDENT}"
+        by_rates = f"{Method.CHE}: too high for sessions"
         yield Margin("pressure", f"{what}: {pressure:.2f}", pressure, None, "", rough, by_rates, over=NOW)
     yield _share("stall_share", "pod time spent on loads", facts.stall_share, HARM_SHARE, known, NOW)
     if not facts.learning and not facts.routed:

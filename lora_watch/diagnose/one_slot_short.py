@@ -65,7 +65,14 @@ def one_slot_short(facts: PoolFacts) -> Iterator[Finding]:
             Evidence(
                 f"{percent(now)} of requests miss at {count(each, 'slot')}", "predicted_miss_ratio", now, "ratio", known, method
             ),
-            Evidence(f"{percent(more)} at {each + 1}", "predicted_miss_ratio_one_slot_more", more, "ratio", known, method),
+            Evidence(
+                f"{percent(more)} at {count(each + 1, 'slot')}",
+                "predicted_miss_ratio_one_slot_more",
+                more,
+                "ratio",
+                known,
+                method,
+            ),
         ),
         remedies=(
             Remedy(
