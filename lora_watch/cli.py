@@ -312,6 +312,47 @@ def rules_show(
     _show_rules(install, profile, time_scale, form, runbooks, explorer)
 
 
+@rules_app.command("calibrate")
+def rules_calibrate(
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+    last: Annotated[str, typer.Option(help="Length of the history, such as 28d.")] = "28d",
+    at: AtOrData = None,
+    profile: ProfileOption = ProfileChoice.DEFAULT,
+    harm: Annotated[float, typer.Option(help="Harm episodes in 28 days that are not too many.", min=0)] = 1,
+    cause: Annotated[float, typer.Option(help="Cause episodes in 28 days, of one alert, that are not too many.", min=0)] = 8,
+    format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
+) -> None:
+    """Replay every alert over stored history: its episodes, which never stop or never could, and limits that would do."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from lora_watch.explore import calibration as view
+    from lora_watch.explore.status import window_of
+    from lora_watch.model import Window
+    from lora_watch.rules.rule import Profile, Tier
+    from lora_watch.schema import REQUESTS
+
+    def run() -> None:
+        store, _ = _store(config, data)
+        length, end = window_of(last, at)
+        end = store.newest(REQUESTS) if end is None else end
+        if end is None:
+            raise LoraWatchError(f"{store.root} holds no requests: nothing to replay rules over")
+        wanted = {Tier.HARM: harm, Tier.CAUSE: cause}
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("replaying", total=1.0)
+            judged, window = view.calibrated(
+                store, Window(end - length, end + 1), Profile(profile), wanted, lambda done: bar.update(task, completed=done)
+            )
+        if format is Format.JSON:
+            sys.stdout.write(view.as_json(judged, window) + "\n")
+        else:
+            view.show(judged, window)
+
+    _guarded(run)
+
+
 @app.command()
 def expect(
     adapters: Annotated[list[str], typer.Argument(help="Names of new adapters; `*` stands for anything.")],
