@@ -166,6 +166,27 @@ def test_a_prometheus_is_asked_for_the_window_and_what_it_cannot_tell_is_said(re
     assert any(one["what"].startswith("residency") for one in told["gaps"])
 
 
+def test_a_prometheus_with_stock_pages_and_the_router_foretells_misses_by_rates(real: Real, tmp_path: Path):
+    times = range(END // SECOND - 1800, END // SECOND, 15)
+    for pod_name in ("vllm-0", "vllm-1"):
+        lists = {"max_lora": "4", "running_lora_adapters": "a0", "waiting_lora_adapters": ""}
+        page = {"__name__": names.LORA_REQUESTS_INFO, "pod": pod_name, "instance": f"{pod_name}:8000", **lists}
+        real.write(series(page, [(at, float(at)) for at in times]))
+        for number in range(8):
+            where = {"pod": "epp-0", "instance": "epp-0:9090", "endpoint_name": pod_name, "namespace": "llm", "port": "8000"}
+            told = {"status": "success", "target_model_name": f"a{number}", **where}
+            counted = [(at, 0.1 * (at - times.start)) for at in times]
+            real.write(*(series({"__name__": name, **told}, counted) for name in names.EPP_ATTEMPTS[:2]))
+    done = process(tmp_path, "--prometheus", real.url, "--format", "json", *AT)
+    assert (done.returncode, done.stderr) == (0, "")
+    (pool,) = json.loads(done.stdout)["pools"]
+    margins = {one["name"]: one for one in pool["margins"]}
+    assert margins["predicted_miss_ratio"]["value"] == pytest.approx(0.5, abs=0.01)  # eight alike on four slots
+    assert margins["predicted_miss_ratio"]["method"].startswith("che: within 0.01 for independent requests")
+    assert margins["pressure"]["value"] == pytest.approx(1.0, abs=0.01)
+    assert "by the router's counters" in pool["sentence"]
+
+
 def test_the_configurations_store_is_looked_at_where_nothing_is_named(thrashing: Path, tmp_path: Path):
     (tmp_path / "lora-watch.yaml").write_text(f"store: {{folder: '{thrashing}'}}\n")
     assert "thrash" in kinds(answer("--config", str(tmp_path / "lora-watch.yaml")))
