@@ -62,11 +62,13 @@ Line = tuple[str, float]
 
 @dataclass(frozen=True)
 class Laid:
-    """What was scraped of the cluster and what of the service, the adapters, and what the last look for findings measured."""
+    """What was scraped of the cluster and of the service, what the last look for findings measured, and the tables it read."""
 
     raw: tuple[Line, ...]
     full: tuple[Line, ...]
     signals: Signals
+    store: Store
+    window: Window
 
 
 def lay(folder: Path, scenario: Scenario = SMALL) -> Laid:
@@ -85,8 +87,9 @@ def lay(folder: Path, scenario: Scenario = SMALL) -> Laid:
         known = [name for name in cluster.feed.known.names if not name.endswith("-experiment")]
     raw += memory(scenario.cluster, known)
     simulate(scenario, LENGTH / DAY, 1, folder / "data")
-    seen, full = service(Store(folder / "data"), plan.until)
-    return Laid(tuple(raw), tuple(full), seen)
+    store = Store(folder / "data")
+    seen, full = service(store, plan.until)
+    return Laid(tuple(raw), tuple(full), seen, store, Window(plan.start, plan.until))
 
 
 @dataclass

@@ -8,6 +8,7 @@ from rules.laid import KV_CACHE, NEWMASS, Laid, Real, lay, prometheus, wait_for
 
 from lora_watch import names
 from lora_watch.rules.catalogue import groups
+from lora_watch.rules.history import History, replayed
 from lora_watch.rules.render import rules
 from lora_watch.rules.rule import Install
 
@@ -21,6 +22,12 @@ OF_THE_ROUTER = {
     names.POD_IN_FLIGHT_RECORD,
 }
 OF_ENGINES = {names.POD_SERVICE_RECORD, names.POD_QUEUED_REQUESTS_RECORD, names.POOL_CAPACITY_RECORD}
+
+
+@pytest.fixture(scope="module")
+def past(laid: Laid) -> History:
+    """The same from the tables."""
+    return replayed(laid.store, laid.window)
 
 
 def recorded(install: Install) -> list[str]:
@@ -118,6 +125,32 @@ def test_predicted_misses_are_those_of_che_up_to_the_grid(raw: Real):
     slots = raw.value(names.POOL_SLOTS_RECORD)
     exact = loads(rate, characteristic_seconds(rate, slots)) / rate.sum()
     assert raw.value(names.POOL_PREDICTED_RECORD) == pytest.approx(exact, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "tolerance"),
+    [
+        (names.POOL_SLOTS_RECORD, 0.0),
+        (names.POOL_PODS_RECORD, 0.0),
+        (names.POOL_REQUESTS_RECORD, 0.1),
+        (names.POOL_SWAPS_RECORD, 0.1),
+        (names.POOL_LOADS_RECORD, 0.1),
+        (names.POOL_MISSES_RECORD, 0.1),
+        (names.POOL_LOADING_RECORD, 0.1),
+        (names.POOL_INFERENCE_RECORD, 0.1),
+        (names.POOL_RESIDENCY_RECORD, 0.1),
+        (names.POOL_ACTIVE_RECORD, 0.0),
+        (names.POOL_PRESSURE_RECORD, 0.05),
+        (names.POOL_PREDICTED_RECORD, 0.1),
+        (names.POOL_IN_FLIGHT_RECORD, 0.25),  # the tables lack the requests that had not ended yet
+        (names.POOL_SWAP_QUEUE_RECORD, 0.25),
+        (names.POOL_SATURATION_RECORD, 0.15),
+        (names.POOL_RHO_PEAK_RECORD, 0.15),
+    ],
+)
+def test_history_replayed_says_the_same_as_prometheus(raw: Real, past: History, name: str, tolerance: float):
+    (line,) = past.lines[name].values()
+    assert raw.value(f"max by (pool) ({name})") == pytest.approx(line[-1], rel=tolerance)
 
 
 def test_the_exporter_says_what_the_look_measured(full: Real, laid: Laid):
