@@ -2,8 +2,8 @@
 What the recorded series would have been over stored history, minute by minute, so that rules can be judged without Prometheus.
 
 The formulas are those of the raw install, with exact counts in place of rates between scrapes: a window of ten minutes here is
-the ten whole minutes before the mark. Series that no table can tell (such as those of the watcher itself) are absent. A request is known once
-it has ended, so rates by adapter in the last minute of what is stored are a little low.
+the ten whole minutes before the mark. Series that no table can tell (such as those of the watcher itself) are absent.
+A request is known once it has ended, so rates by adapter in the last minute of what is stored are a little low.
 """
 
 from collections.abc import Callable, Iterator, Mapping
