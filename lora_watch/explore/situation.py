@@ -184,12 +184,15 @@ class Memory:
         """
         Curves of each pod from all its requests since the first look, of those that have filled their memory.
 
-        ``requests`` are those up to ``end`` that are held; what came before the last look was counted then.
+        ``requests`` are those up to ``end`` that are held; what came before the last look was counted then. The first look counts
+        those of pods with few: who looks once need not read the others'.
         """
+        new = requests.lazy().filter(pl.col("at") < end)
         if self._fed_to is None or end < self._fed_to:
             self._reuse, self._fed_to = ReuseHistograms(POD, REMEMBERED), end - FIRST_FED
-        new = requests.lazy().filter((pl.col("at") >= self._fed_to) & (pl.col("at") < end))
-        self._reuse.update(new, end)
+            busy = new.filter(pl.col("at") >= end - SPAN).group_by(POD).len().filter(pl.col("len") >= THIN)
+            new = new.join(busy, on=POD, how="anti", nulls_equal=True)
+        self._reuse.update(new.filter(pl.col("at") >= self._fed_to), end)
         self._fed_to = end
         return self._reuse.curves(slots).filter(pl.col("error_class") != str(ErrorClass.FADING))
 
