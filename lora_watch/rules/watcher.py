@@ -36,7 +36,7 @@ def recordings(pace: Pace) -> tuple[Recording, ...]:
         Recording(
             names.POOL_LOST_RECORD,
             "Records of agents that could not be kept, in ten minutes",
-            raw=f"sum by ({POOL}) (increase({lost}[{span}]) or {first})\nor\n0 * group by ({POOL}) ({names.AGENT_STEPS})",
+            raw=f"sum by ({POOL}) (increase({lost}[{span}]) > 0 or {first})\nor\n0 * group by ({POOL}) ({names.AGENT_STEPS})",
             full=f"sum by ({POOL}) ({names.RECENT_LOST})",
         ),
         Recording(
