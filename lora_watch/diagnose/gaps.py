@@ -10,6 +10,7 @@ from lora_watch.model import Provenance
 
 AGENT = "install the agent in the engine's image (`pip install --no-deps lora-watch`) and run `lora-watch-agent` beside it"
 TIMED = "install the agent instead of reading the engine's own log lines: those say when, not how long"
+PAGE = "read the engine's /metrics page, which tells how many"
 REQUESTS = "run the agent, with the engine's statistics on (no --disable-log-stats), or read a request log"
 ROUTER = "short of that, the counters of llm-d's router by adapter (scheduler_attempts_total) tell how many would miss"
 DCGM = "name a dcgm-exporter under `gpus`"
@@ -21,7 +22,12 @@ def gaps(pools: Sequence[PoolFacts]) -> Iterator[Gap]:
         pods = facts.pods
         blind = _named(pods, pl.col("slots").is_null())
         if blind:
-            yield Gap("which adapters are in a slot", "no agent, page or log says how many slots there are", AGENT, blind)
+            yield Gap(
+                "which adapters are in a slot",
+                "no agent, page or log says how many slots there are",
+                f"{PAGE}, or {AGENT}",
+                blind,
+            )
         weak = _named(pods, _provenance(pods, "residency_provenance", "swaps_provenance").is_in([Provenance.ACTIVITY]))
         inferred = _named(pods, _provenance(pods, "residency_provenance", "swaps_provenance").is_in([Provenance.INFERRED]))
         unseen = _named(pods, pl.col("slots").is_not_null() & pl.col("loads").is_null())

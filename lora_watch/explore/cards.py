@@ -33,8 +33,8 @@ def show(told: Diagnosis, console: Console | None = None) -> None:
         console.print(_pool(pool))
     for finding in told.findings:
         console.print(_card(finding, told.window.end))
-    if not told.findings and told.pools:
-        console.print("Nothing was found.", highlight=False)
+    if not told.findings:
+        console.print(_nothing(told), highlight=False)
     if told.gaps:
         console.print("\nWhat can't be told, and what would tell it", style="bold")
         for gap in told.gaps:
@@ -98,7 +98,17 @@ def _pool(pool: PoolState) -> Group:
     for why in dict.fromkeys(margin.why for margin in pool.margins if margin.value is None):
         unknown = [margin.text.removesuffix(": unknown") for margin in pool.margins if (margin.value, margin.why) == (None, why)]
         below.append(f"unknown, since {why}: {', '.join(unknown)}")
-    return Group(head, grid, *(Text(f"  {_plain(line)}") for line in dict.fromkeys(below)))
+    lines = (Text(f"  {_plain(line)}") for line in dict.fromkeys(below))
+    return Group(head, *([grid] if grid.row_count else []), *lines)
+
+
+def _nothing(told: Diagnosis) -> str:
+    """What no finding means, by what could be looked at."""
+    if not told.pools:
+        return "Nothing tells of any pod in this window, so nothing can be said."
+    if any(pool.state is State.UNKNOWN for pool in told.pools):
+        return "Nothing was found, where not all can be seen: what is missing stands below."
+    return "Nothing was found."
 
 
 def _card(finding: Finding, end: int) -> Panel:

@@ -82,6 +82,11 @@ def test_margins_say_how_far_trouble_is_and_unknown_ones_why():
     assert "unknown, since nothing that is held tells it: pod time spent on loads" in text
 
 
+def test_a_pool_of_which_no_number_is_known_has_no_empty_table():
+    text = printed(replace(TOLD, pools=(replace(POOL, margins=MARGINS[1:]),)))
+    assert "60 adapters compete\n  unknown, since" in text
+
+
 def test_how_far_a_method_can_be_off_is_told_once_below_the_numbers():
     method = "che: within 0.01 for independent requests; too high for sessions"
     rough = tuple(Margin(name, f"{name}: 40 %", 0.4, None, method=method) for name in ("predicted_miss_ratio", "pressure"))
@@ -98,7 +103,14 @@ def test_a_healthy_pool_is_told_in_a_word_and_that_nothing_was_found():
 
 
 def test_no_data_are_not_told_as_nothing_found():
-    assert "Nothing was found" not in printed(Diagnosis(WINDOW, (), (), ()))
+    text = printed(Diagnosis(WINDOW, (), (), ()))
+    assert "Nothing was found" not in text
+    assert "Nothing tells of any pod in this window" in text
+
+
+def test_nothing_found_where_not_all_is_seen_says_so():
+    blind = replace(POOL, state=State.UNKNOWN)
+    assert "Nothing was found, where not all can be seen" in printed(replace(TOLD, pools=(blind,), findings=()))
 
 
 def test_a_finding_that_is_over_has_an_end():
