@@ -1,10 +1,10 @@
 """Where an adapter sits, who asks for it, what it costs to keep loading it."""
 
 from lora_watch import names
-from lora_watch.boards import scope, uids
+from lora_watch.boards import colours, scope, uids
 from lora_watch.boards.panel import FULL_ONLY, Board, Column, Kind, Panel, Query, Row
 from lora_watch.boards.scope import ADAPTER, BY_POD, BY_POOL, MEDIAN, P95, of
-from lora_watch.boards.words import AGENT, EXPORTED, POOL, RESIDENT, ROUTED
+from lora_watch.boards.words import AGENT, EXPORTED, POOL, ROUTED
 
 TOP = 20
 """Adapters, or pods, named in one panel."""
@@ -61,7 +61,7 @@ FIRST = (
         (Query(f"{LOADED} and topk({TOP}, count_over_time({LOADED}[$__range] @ end()))", "{{pod}}: {{adapter_name}}"),),
         width=24,
         height=10,
-        choices=RESIDENT,
+        choices=colours.RESIDENT,
         by_pod=True,
     ),
     Panel(

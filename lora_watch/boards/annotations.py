@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from lora_watch import names
+from lora_watch.boards.colours import RED, YELLOW
 from lora_watch.boards.scope import of
-from lora_watch.boards.words import RED, YELLOW
 
 
 class Annotation(NamedTuple):

@@ -1,10 +1,10 @@
 """What one pod does with its slots: who sits there, how long, what each load cost, who waited. One row for each chosen pod."""
 
 from lora_watch import names
-from lora_watch.boards import scope, uids
+from lora_watch.boards import colours, scope, uids
 from lora_watch.boards.panel import FULL_ONLY, Board, Column, Kind, Panel, Query, Row
 from lora_watch.boards.scope import BY_POD, MEDIAN, P95, POD, of
-from lora_watch.boards.words import AGENT, ENGINE, EXPORTED, RECORDED, RESIDENT, falling, rising
+from lora_watch.boards.words import AGENT, ENGINE, EXPORTED, RECORDED
 
 RESIDENTS = 40
 """Adapters drawn in one timeline: as many as are longest in the slots of the window."""
@@ -38,12 +38,12 @@ FIRST = (
         (
             Query(_pod(names.POD_SLOTS_RECORD), "Slots", "none"),
             Query(_pod(names.POD_SWAPS_RECORD), "Swaps", "suffix:/s"),
-            Query(_pod(names.POD_RESIDENCY_RECORD), "Mean stay", "s", falling(30, 300)),
-            Query(_pod(names.POD_MISSES_RECORD), "Misses", "percentunit", rising(0.2)),
+            Query(_pod(names.POD_RESIDENCY_RECORD), "Mean stay", "s", colours.STAY),
+            Query(_pod(names.POD_MISSES_RECORD), "Misses", "percentunit", colours.MISSES),
             Query(_pod(names.POD_LOADING_RECORD), "Loading", "percentunit"),
             Query(_pod(names.POD_GPU_BUSY_RECORD), "GPU busy", "percentunit"),
             Query(_pod(names.POD_INFERENCE_RECORD), "Inference", "percentunit"),
-            Query(_pod(names.POD_KV_CACHE_RECORD), "KV cache", "percentunit", rising(0.85, 0.95)),
+            Query(_pod(names.POD_KV_CACHE_RECORD), "KV cache", "percentunit", colours.KV),
             Query(_pod(names.POD_REQUESTS_RECORD), "Requests", "reqps"),
         ),
         width=24,
@@ -71,7 +71,7 @@ EACH = Row(
             (Query(f"{LOADED} and topk({RESIDENTS}, count_over_time({LOADED}[$__range] @ end()))", "{{adapter_name}}"),),
             width=12,
             height=10,
-            choices=RESIDENT,
+            choices=colours.RESIDENT,
         ),
         Panel(
             "Slots",
@@ -197,7 +197,7 @@ EACH = Row(
             width=6,
             top=1,
             bottom=0,
-            steps=rising(0.85, 0.95),
+            steps=colours.KV,
         ),
     ),
     repeat="pod",

@@ -1,14 +1,13 @@
 """Can the other boards be believed? What is read, how late, what got lost, and whether the service does its jobs."""
 
 from lora_watch import names
-from lora_watch.boards import uids
-from lora_watch.boards.overview import TOP
+from lora_watch.boards import colours, uids
+from lora_watch.boards.overview_rows import TOP
 from lora_watch.boards.panel import FULL_ONLY, Board, Column, Kind, Panel, Query, Row
 from lora_watch.boards.scope import BY_POOL, of
-from lora_watch.boards.words import AGENT, EXPORTED, POD, POOL, RECORDED, WATCHED, rising
+from lora_watch.boards.words import AGENT, EXPORTED, POD, POOL, RECORDED, WATCHED
 
 RATE = "$__rate_interval"
-LATE_SECONDS = rising(120, 600)
 
 
 LOST = f"{of(names.POOL_LOST_RECORD)} or 0 * max by ({BY_POOL}) ({of(names.AGENT_LOG_BYTES)})"
@@ -34,7 +33,7 @@ FIRST = (
         (Query(f"topk(4, {of(names.POOL_BLIND_PODS_RECORD)})", POOL),),
         width=6,
         height=5,
-        steps=rising(1),
+        steps=colours.GONE,
     ),
     Panel(
         "Records lost",
@@ -45,7 +44,7 @@ FIRST = (
         (Query(f"topk(4, {LOST})", POOL),),
         width=6,
         height=5,
-        steps=rising(1),
+        steps=colours.GONE,
     ),
     Panel(
         "Latest source",
@@ -57,7 +56,7 @@ FIRST = (
         width=6,
         height=5,
         installs=FULL_ONLY,
-        steps=LATE_SECONDS,
+        steps=colours.LAG,
     ),
     Panel(
         "Looks for findings",
@@ -77,8 +76,8 @@ FIRST = (
         "One row a source: how far behind it is, rows stored per second, what failed, got lost or came too late per second.",
         WATCHED,
         (
-            Query(f"max by (source) ({names.SOURCE_LAG})", "Behind", "s", LATE_SECONDS),
-            Query(f"max by (source) (time() - {names.SOURCE_LAST_SUCCESS})", "Read before", "s", LATE_SECONDS),
+            Query(f"max by (source) ({names.SOURCE_LAG})", "Behind", "s", colours.LAG),
+            Query(f"max by (source) (time() - {names.SOURCE_LAST_SUCCESS})", "Read before", "s", colours.LAG),
             Query(_source(names.SOURCE_ROWS), "Rows", "suffix:/s"),
             Query(_source(names.SOURCE_ERRORS), "Errors", "suffix:/s"),
             Query(_source(names.SOURCE_LOST), "Lost", "suffix:/s"),
@@ -99,7 +98,7 @@ FIRST = (
         "per second.",
         WATCHED,
         (
-            Query(_job(f"time() - {names.JOB_LAST_SUCCESS}", "max"), "Ended well before", "s", LATE_SECONDS),
+            Query(_job(f"time() - {names.JOB_LAST_SUCCESS}", "max"), "Ended well before", "s", colours.LAG),
             Query(
                 f"histogram_quantile(0.95, {_job(f'rate({names.JOB_SECONDS}_bucket[{RATE}])', 'sum', 'job, le')})",
                 "p95 of a run",

@@ -70,7 +70,7 @@ def servers(laid: Laid, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
 
 
 def at_once(install: Rules) -> str:
-    return re.sub(r"(?m)^( +for): .*$", r"\1: 0s", rules(install))
+    return re.sub(r"(?m)^( +(?:for|keep_firing_for)): .*$", r"\1: 0s", rules(install))
 
 
 @pytest.mark.parametrize(("uid", "title", "install"), ASKED, ids=[f"{install}-{title}" for _, title, install in ASKED])
