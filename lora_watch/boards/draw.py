@@ -307,7 +307,8 @@ def _series_links(board: Board) -> list[Builder[models.DashboardLink]]:
     """Where a click on a series of one pod leads."""
     labels = {label: scope.series_label(label) for label in ("cluster", "pool", "role", "pod")}
     pod = dashboard.DashboardLink("This pod's board").url(scope.board_link(uids.POD, labels))
-    return [pod, _explore(board, **labels).title("This pod in the explorer")]
+    whose = {**labels, "pod": scope.exactly(labels["pod"])}
+    return [pod, _explore(board, **whose).title("This pod in the explorer")]
 
 
 def _mapping(choices: Iterable[tuple[str, Choice]]) -> models.ValueMap:

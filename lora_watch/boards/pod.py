@@ -52,7 +52,7 @@ FIRST = (
             Column("cluster", "Cluster"),
             Column("pool", "Pool"),
             Column("role", "Role", 90),
-            Column("pod", "Pod", None, scope.explorer_link((), pod=scope.row_value("Pod"))),
+            Column("pod", "Pod", None, scope.explorer_link((), pod=scope.exactly(scope.row_value("Pod")))),
         ),
         sort=("Swaps", True),
     ),

@@ -95,6 +95,11 @@ def row_value(title: str) -> str:
     return f'${{__data.fields["{title}"]:percentencode}}'
 
 
+def exactly(placeholder: str) -> str:
+    """For the explorer: this name, whatever it looks like (``.*`` and ``{a,b}`` are names too)."""
+    return f"={placeholder}"
+
+
 def board_link(uid: str, values: Mapping[str, str]) -> str:
     """Another board at the same window and data source with these variables."""
     kept = {name: f"${{{name}:percentencode}}" for name in ("datasource", *TEXTS)}
