@@ -80,7 +80,7 @@ class Alert:
     An alert: its condition, what it is called, and what its annotations say.
 
     ``summary`` is one sentence with names and numbers (a template of Prometheus'). ``findings`` are the kinds of findings that
-    may tell more of it; ``runbook`` is the file's stem. ``only``: the one install that can have it, with the reason in
+    may tell more of it. ``only``: the one install that can have it, with the reason in
     ``why_only``.
     """
 
@@ -96,8 +96,8 @@ class Alert:
 
     @property
     def runbook(self) -> str:
-        """The stem of its runbook."""
-        return self.name
+        """The stem of its runbook; the article's limits share one."""
+        return "LoraArticleLimits" if self.profile is Profile.ARTICLE else self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 import typer
 
+from lora_watch import names
 from lora_watch.cli import app
 from lora_watch.explore.notebook import Notebook
+from lora_watch.rules.catalogue import alerts
+from lora_watch.rules.rule import Install, Profile
 
 ROOT = Path(__file__).parents[2]
 BOOKS = {file.stem: file.read_text(encoding="utf-8") for file in (ROOT / "alerts" / "runbooks").glob("*.md")}
 PARTS = ["Meaning", "Impact", "Diagnosis", "Mitigation", "What not to do"]
+KNOWN = {name for name in vars(names).values() if isinstance(name, str)} | {"up"}
+METRIC = re.compile(r"(?:\b(?:vllm|pod|pool|pool_adapter|pool_phase|watch):\w[\w:]*|\blora_watch_\w+|^up$)")
 KIND = re.compile(r'(?:kind=|return Lint\(\s*|\bFinding\(\s*)"([a-z][a-z-]+)"')
 
 
@@ -28,8 +33,13 @@ def lines(text: str) -> list[str]:
     return [line.strip() for block in blocks for line in block.splitlines() if line.strip()]
 
 
-def test_every_kind_of_finding_has_a_runbook_and_no_runbook_is_about_nothing():
-    assert kinds() == set(BOOKS)
+def alert_books() -> set[str]:
+    """The runbook of every alert, of either profile and install."""
+    return {one.runbook for install in Install for profile in Profile for one in alerts(install, profile)}
+
+
+def test_every_kind_of_finding_and_every_alert_has_a_runbook_and_no_runbook_is_about_nothing():
+    assert kinds() | alert_books() == set(BOOKS)
     assert len(BOOKS) >= 25
 
 
@@ -47,6 +57,11 @@ def test_a_runbooks_commands_exist_with_these_options(name: str):
     assert lines(BOOKS[name])
     for line in lines(BOOKS[name]):
         program, *words = shlex.split(line)
+        if program == "promtool":
+            assert words[:2] == ["query", "instant"]
+            assert METRIC.findall(words[3]), line
+            assert set(METRIC.findall(words[3])) <= KNOWN, line
+            continue
         if program == "python":
             (method,) = re.findall(r"\)\.(\w+)\(", words[1])
             assert callable(getattr(Notebook, method))
