@@ -93,9 +93,7 @@ FIRST = (
                 "pod",
                 "Pod",
                 None,
-                scope.board_link(
-                    uids.POD, {label.lower(): scope.row_value(label) for label in ("Cluster", "Pool", "Role", "Pod")}
-                ),
+                scope.board_link(uids.POD, {"pod": scope.row_value("Pod")}),
             ),
             Column("adapter", "Adapter", 280),
             Column("provenance", "Provenance", 100),

@@ -305,10 +305,9 @@ def _target(panel: Panel, number: int) -> prometheus.Dataquery:
 
 def _series_links(board: Board) -> list[Builder[models.DashboardLink]]:
     """Where a click on a series of one pod leads."""
-    labels = {label: scope.series_label(label) for label in ("cluster", "pool", "role", "pod")}
-    pod = dashboard.DashboardLink("This pod's board").url(scope.board_link(uids.POD, labels))
-    whose = {**labels, "pod": scope.exactly(labels["pod"])}
-    return [pod, _explore(board, **whose).title("This pod in the explorer")]
+    pod = scope.series_label("pod")
+    board_of_pod = dashboard.DashboardLink("This pod's board").url(scope.board_link(uids.POD, {"pod": pod}))
+    return [board_of_pod, _explore(board, pod=scope.exactly(pod)).title("This pod in the explorer")]
 
 
 def _mapping(choices: Iterable[tuple[str, Choice]]) -> models.ValueMap:

@@ -101,7 +101,11 @@ def exactly(placeholder: str) -> str:
 
 
 def board_link(uid: str, values: Mapping[str, str]) -> str:
-    """Another board at the same window and data source with these variables."""
-    kept = {name: f"${{{name}:percentencode}}" for name in ("datasource", *TEXTS)}
-    told = "".join(f"&var-{name}={value}" for name, value in {**kept, **values}.items())
-    return f"/d/{uid}?${{__url_time_range}}{told}"
+    """
+    Another board at the same window and choice of pools, with these variables.
+
+    A series or row may lack the label of a pool or role, so what is chosen is handed on, not what stands in it.
+    """
+    kept = "".join(f"&${{{name}:queryparam}}" for name in ("datasource", *TEXTS, "cluster", "pool", "role"))
+    told = "".join(f"&var-{name}={value}" for name, value in values.items())
+    return f"/d/{uid}?${{__url_time_range}}{kept}{told}"
