@@ -1,19 +1,92 @@
-"""Now: is it thrashing, and is the dashboard lying?"""
+"""Now: is it thrashing, why, what will help; and is the dashboard lying?"""
 
-from lora_watch.explore.columns import Column
-from lora_watch.explore.queries import overview_by_shards
-from widgets import scene, tables
+from dataclasses import replace
+
+import polars as pl
+import streamlit as st
+
+from lora_watch.diagnose.diagnosis import PoolState
+from lora_watch.diagnose.finding import Finding
+from lora_watch.explore import panels
+from lora_watch.explore.looks import Look, Looks
+from lora_watch.explore.markup import tag
+from lora_watch.explore.now import Limits, limits, now
+from lora_watch.explore.now_tiles import numbers
+from lora_watch.explore.runbooks import runbook
+from lora_watch.explore.tiles import share_bar
+from lora_watch.model import MINUTE, Window
+from widgets import notes, pages, scene
+
+AROUND = 10 * MINUTE
+"""So much before and behind a finding is shown of it elsewhere."""
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def looks(root: str) -> Looks:
+    known = scene.told()
+    assert root == str(known.store.root)
+    return Looks(known.store, known.lookback, known.settings.diagnose)
+
+
+def is_chosen(one: PoolState | Finding) -> bool:
+    view = page.view
+    wanted = ((view.cluster, one.cluster), (view.pool, one.pool), (view.role, one.role))
+    return all(not names or name in names for names, name in wanted)
+
+
+@st.dialog("Runbook", width="large")
+def read_runbook(kind: str) -> None:
+    st.markdown(runbook(kind) or "There is none of this kind.")
+
+
+def card(found: Finding, look: Look) -> None:
+    phase = look.phases.get(found.key)
+    with st.container(key=f"lw_finding_{found.key}", gap="small"):
+        st.html(panels.finding(found, page.window.end, str(phase) if phase else ""))
+        with st.container(horizontal=True, gap="medium", vertical_alignment="center"):
+            until = page.window.end if found.until is None else found.until
+            span = Window(min(found.since, until - MINUTE) - AROUND, until + AROUND)
+            pages.link(
+                "timeline", "Timeline", replace(page.view, span=span, live=False, pod=found.pods, adapter=found.adapters[:20])
+            )
+            pages.link("latency", "What it cost", replace(page.view, span=span, live=False))
+            if runbook(found.kind) is not None and st.button("Runbook", key=f"lw_runbook_{found.key}", type="tertiary"):
+                read_runbook(found.kind)
+
 
 page = scene.scene()
-told = page.later("overview", overview_by_shards, page.store, page.window, page.lookback, of="the last hour")
-if told is not None:
-    tables.table(
-        "pods",
-        told.pods,
-        {
-            "pod": Column("Pod"),
-            "slots": Column("Slots", "count"),
-            "swaps_per_second": Column("Swaps/s", "number"),
-            "p50_seconds": Column("Residency p50", "seconds"),
-        },
-    )
+end = page.window.end - page.window.end % MINUTE if page.view.live else page.window.end
+look = page.later("findings", looks(str(page.whole.root)), Window(page.window.start, end), of="what is wrong, and why")
+told = page.later("numbers", now, page.store, page.window, page.lookback, of="the numbers of the last hour")
+
+states = {} if look is None else {(one.cluster, one.pool, one.role): one for one in look.diagnosis.pools if is_chosen(one)}
+rows = (
+    {} if told is None else {tuple(row[name] or "" for name in ("cluster", "pool", "role")): row for row in told.pools.to_dicts()}
+)
+if look is not None:
+    for problem in look.problems:
+        notes.trouble(problem)
+if told is not None and not rows and not states:
+    notes.nothing("No pod was seen in the last hour of this window.")
+for key in dict.fromkeys([*states, *rows]):
+    st.html(tag("h3", panels.pool_title(*key), class_="lw-pool-title"))
+    if key in states:
+        st.html(panels.state(states[key]))
+    if told is not None and key in rows:
+        course = told.course.filter(
+            pl.all_horizontal(
+                pl.col(name).fill_null("") == part for name, part in zip(("cluster", "pool", "role"), key, strict=True)
+            )
+        )
+        st.html(numbers(rows[key], course, limits(states[key].margins, rows[key]) if key in states else Limits()))
+        st.html(share_bar(rows[key]))
+if look is not None:
+    found = [one for one in look.diagnosis.findings if is_chosen(one)]
+    st.html(tag("h3", "Findings"))
+    if not found and states:
+        notes.plain("Nothing was found.")
+    for one in found:
+        card(one, look)
+    if look.diagnosis.gaps:
+        with st.expander("What can't be told, and what would tell it"):
+            st.html(panels.gaps(look.diagnosis.gaps))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -104,6 +105,19 @@ def length_of(last: str) -> int:
     if not SHORTEST <= length <= LONGEST:
         raise ValueError(f"a window is between a second and {LONGEST // DAY} days long, not {last[:40]!r}")
     return length
+
+
+def moment(at: int) -> str:
+    """
+    µs UTC as a minute for people; what no calendar holds as it is.
+
+    >>> moment(1_796_000_000_000_000)
+    '2026-11-30 00:53'
+    """
+    try:
+        return datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError):
+        return f"{at} µs"
 
 
 def days(window: Window) -> list[Window]:

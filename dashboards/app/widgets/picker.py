@@ -9,7 +9,7 @@ import streamlit as st
 from lora_watch.errors import LoraWatchError
 from lora_watch.explore.extent import adapters_of, ago, pods_of
 from lora_watch.explore.markup import shown, tag
-from lora_watch.explore.view import PRESETS, View
+from lora_watch.explore.view import PRESETS, View, moment
 from lora_watch.links import NAMES
 from lora_watch.model import SECOND, Window
 from widgets import notes, scene
@@ -57,9 +57,9 @@ def show() -> None:
     st.html(
         tag(
             "div",
-            tag("b", _moment(window.start)),
+            tag("b", moment(window.start)),
             " … ",
-            tag("b", _moment(window.end)),
+            tag("b", moment(window.end)),
             " UTC",
             f" · the data end {late}" if late else "",
             class_="lw-window",
@@ -88,8 +88,8 @@ def _names(window: Window, view: View) -> dict[str, list[str]]:
 
 def _span(window: Window) -> None:
     with st.form("lw_span", border=False):
-        start = st.text_input("From (UTC)", _moment(window.start))
-        end = st.text_input("To (UTC)", _moment(window.end))
+        start = st.text_input("From (UTC)", moment(window.start))
+        end = st.text_input("To (UTC)", moment(window.end))
         if st.form_submit_button("Show"):
             try:
                 first, last = (
@@ -115,7 +115,3 @@ def _chosen(kind: str) -> None:
 
 def _live() -> None:
     scene.change(replace(scene.view(), live=st.session_state[_LIVE]))
-
-
-def _moment(at: int) -> str:
-    return datetime.fromtimestamp(at // SECOND, UTC).strftime(_FORM)
