@@ -38,7 +38,7 @@ truth:
   must_say: [new adapters]
 """
 BEGIN, START, STOPPED, LATEST = 32.7, 33.0, 35.0, 38.0
-"""Hours after the scenario's begin: when it is played from, when the test starts, when it is stopped, and when all must be over."""
+"""Hours after the scenario's begin: it is played from, the test starts, it is stopped, all must be over."""
 CAUSES = ("LoraNewAdapters", "LoraPredictedMisses")
 HARM = ("LoraSaturation", "LoraGpuBusyNotInferring")
 
