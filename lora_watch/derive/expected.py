@@ -106,16 +106,21 @@ def append(text: str, expected: Expected, where: str = "expected experiments") -
         "adapters": list(expected.adapters),
         **({"note": expected.note} if expected.note else {}),
     }
-    block = yaml.dump([tree], Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, width=1000)
     kept = text if before or not text.strip() or text.strip().startswith("#") else ""
-    whole = kept + ("\n" if kept and not kept.endswith("\n") else "") + block
+    for readable in (True, False):  # YAML reads a few characters as line breaks (U+0085) that it writes as they are
+        block = yaml.dump([tree], Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=readable, width=1000)
+        whole = kept + ("\n" if kept and not kept.endswith("\n") else "") + block
+        if _is(whole, (*before, expected)):
+            return whole
+    raise ConfigError(f"{where}: write one entry after the other, each beginning with '- ', so that another can follow")
+
+
+def _is(text: str, expected: Sequence[Expected]) -> bool:
+    """Whether a text says just these."""
     try:
-        complete = parse(whole, where) == (*before, expected)
+        return parse(text) == tuple(expected)
     except ConfigError:
-        complete = False
-    if not complete:
-        raise ConfigError(f"{where}: write one entry after the other, each beginning with '- ', so that another can follow")
-    return whole
+        return False
 
 
 def _us(moment: datetime) -> int:

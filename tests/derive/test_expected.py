@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lora_watch.derive.expected import Expected, announced, append, parse
@@ -97,6 +97,7 @@ def test_a_wrong_file_is_not_made_longer():
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=3), st.text())
+@example(["a\x85b"], "\x85")
 def test_any_name_and_note_come_back_as_they_went_in(adapters: list[str], note: str):
     entry = Expected.model_validate(
         {"start": "2026-03-05T10:00:00.000001Z", "end": "2026-03-05T12:00Z", "adapters": adapters, "note": note}
