@@ -13,7 +13,10 @@ from lora_watch.model import DAY, MINUTE, SECOND
 APART = 15 * MINUTE
 """Findings of one pool that lie no further apart than this are one incident: a quarter of an hour is one shift's attention."""
 CHRONIC = DAY
-"""A finding below harm that lasts longer is a condition of the pool, no event: it joins no two events that it spans."""
+"""
+A finding below harm that lasts longer, or is about how the pool is set up, is a condition of the pool, no event: it joins no two
+events that it spans.
+"""
 UNTOLD = 45 * MINUTE
 """An open finding is told at least every half hour; after so long without a word nobody knows whether it goes on."""
 CERTAIN = Rules().blind_after
@@ -281,7 +284,8 @@ def _joined(pool: Sequence[Life], now: int) -> list[list[Life]]:
 
 
 def _is_chronic(life: Life, now: int) -> bool:
-    return life.worst.severity is not Severity.HARM and life.reaches(now) - life.start > CHRONIC
+    lasting = not life.worst.happens or life.reaches(now) - life.start > CHRONIC
+    return life.worst.severity is not Severity.HARM and lasting
 
 
 def _moments(life: Life) -> list[Moment]:

@@ -21,6 +21,11 @@ def test_what_goes_on_comes_first_then_the_graver_then_the_newer():
     assert in_order([OVER, WARNED, newer, HARMED]) == (HARMED, newer, WARNED, OVER)
 
 
+def test_what_happens_comes_before_how_a_pool_is_set_up_however_new():
+    lint, harmful = replace(WARNED, kind="no-warm-tier", since=9), replace(HARMED, kind="pins-fill-slots")
+    assert in_order([lint, WARNED, harmful]) == (harmful, WARNED, lint)
+
+
 def test_the_order_does_not_depend_on_the_order_they_came_in():
     found = [replace(WARNED, kind=kind, scope=scope) for kind in "ab" for scope in "xy"]
     assert in_order(found) == in_order(found[::-1])

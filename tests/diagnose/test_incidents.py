@@ -54,6 +54,23 @@ def test_a_quarter_of_an_hour_apart_is_one_incident_and_more_are_two():
     assert len(incidents([*lived(0, 30), *lived(31 + apart, 60)], NOW)) == 2
 
 
+def test_how_a_pool_is_set_up_is_a_condition_and_neither_title_nor_begin_of_what_happens():
+    lint = lived(0, None, kind="no-warm-tier", summary="no warm tier")
+    event = lived(200, 230, kind="stampede", summary="Stampede")
+    told = {one.title: one for one in incidents([*lint, *event], NOW)}
+    assert set(told) == {"no warm tier", "Stampede"}
+    assert (told["Stampede"].start, told["Stampede"].status) == (START + 200 * MINUTE, "closed")
+    assert {life.worst.kind for life in told["Stampede"].lives} == {"no-warm-tier", "stampede"}
+
+
+def test_beside_a_harm_what_happened_is_its_cause_before_a_set_up():
+    lint = lived(0, None, kind="no-warm-tier", summary="no warm tier")
+    event = lived(10, 200, kind="new-adapters", summary="twenty new adapters")
+    harm = lived(60, 200, kind="saturation", severity=Severity.HARM, summary="saturated")
+    one = next(one for one in incidents([*lint, *event, *harm], NOW) if one.severity is Severity.HARM)
+    assert (one.title, one.cause) == ("saturated", "twenty new adapters")
+
+
 def test_other_pools_and_clusters_are_other_incidents():
     states = [*lived(0, 30), *lived(0, 30, pool="q"), *lived(0, 30, cluster="d")]
     assert len(incidents(states, NOW)) == 3
