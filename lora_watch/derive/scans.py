@@ -125,18 +125,19 @@ def _runs(asked: pl.LazyFrame, everyone: pl.DataFrame, window: Window) -> pl.Dat
     Of each adapter and span the least likely run, if it is one: who, ``span``, ``came``, ``length``, ``pod``, ``least`` (log of
     the chance) and ``row`` (its place among all requests, by adapter).
     """
-    numbers = [pl.Enum(everyone[name].drop_nulls().unique().sort()) for name in _WHO]  # in the order of the names
-    told = asked.select(*(pl.col(name).cast(numbered) for name, numbered in zip(_WHO, numbers, strict=True)), "pod", "came")
-    rows = told.with_columns(pl.col("pod").cast(pl.Categorical)).sort(*_WHO, "came").collect(engine="streaming")
-    who = np.zeros(rows.height, dtype=np.int64)
-    for name, numbered in zip(_WHO, numbers, strict=True):
-        nobody = len(numbered.categories)
-        who = who * (nobody + 1) + rows[name].to_physical().cast(pl.Int64).fill_null(nobody).to_numpy()
-    row, least, length = _unlikely(who, rows["came"].to_numpy(), window)
+    who = pl.lit(0, dtype=pl.Int64)
+    for name in _WHO:
+        numbered = pl.Enum(everyone[name].drop_nulls().unique().sort())  # in the order of the names; null comes last
+        place = pl.col(name).cast(numbered).to_physical().cast(pl.Int64).fill_null(len(numbered.categories))
+        who = who * (len(numbered.categories) + 1) + place
+    pod = pl.col("pod").cast(pl.Categorical)
+    rows = asked.select("came", pod, who=who).collect(engine="streaming").sort("who", "came")
+    row, least, length = _unlikely(rows["who"].to_numpy(), rows["came"].to_numpy(), window)
     half = (pl.col("came") - window.start) // (SPAN // 2)
     return (
         rows[row]
-        .with_columns(pl.col(*_WHO, "pod").cast(pl.String), row=pl.Series(row), least=pl.Series(least), length=pl.Series(length))
+        .with_columns(pl.col("pod").cast(pl.String), row=pl.Series(row), least=pl.Series(least), length=pl.Series(length))
+        .join(everyone.select(*_WHO, who=who), on="who")
         .with_columns(span=pl.concat_list(half, half - 1))
         .explode("span", empty_as_null=False, keep_nulls=False)
         .filter(pl.col("span") >= 0)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lora_watch.derive.groups import POD, POOL
-from lora_watch.derive.miss_ratio_curve import miss_ratio_curve
+from lora_watch.derive.miss_ratio_curve import miss_ratio_curve, miss_ratio_curves
 from lora_watch.model import SECOND, Window
 from lora_watch.replay.cluster import replay
 from lora_watch.replay.fleet import Fleet
@@ -99,3 +99,11 @@ def test_it_never_rises_and_windows_add_up(frame: pl.DataFrame):
 def test_the_order_of_rows_does_not_matter(frame: pl.DataFrame, random: object):
     shuffled = frame.sample(fraction=1.0, shuffle=True, seed=random.randrange(2**31))  # type: ignore[attr-defined]
     assert miss_ratio_curve(shuffled.lazy(), MINUTE).equals(miss_ratio_curve(frame.lazy(), MINUTE))
+
+
+def test_curves_of_several_windows_from_one_pass_are_those_of_each():
+    frame = named("abcabcaabbccabcabd").lazy()
+    windows = [Window(start * SECOND, (start + 6) * SECOND) for start in (0, 3, 9)]
+    for slots in (None, [0, 2, 7]):
+        told = miss_ratio_curves(frame, windows, slots=slots)
+        assert [one.rows() for one in told] == [miss_ratio_curve(frame, window, slots=slots).rows() for window in windows]

@@ -143,3 +143,9 @@ def test_a_number_that_is_unknown_neither_begins_nor_ends_anything():
 def test_a_limit_that_must_hold_for_a_while_is_told_since_it_was_passed():
     assert spans(0.1, 0.6, 0.6, 0.6, limits=Limits(0.5, 0.2, for_=2)) == [(1, None)]
     assert spans(0.1, 0.6, 0.1, 0.6, limits=Limits(0.5, 0.2, for_=2)) == []
+
+
+def test_stored_requests_are_counted_as_they_are():
+    asked = requests("a:5/5/6/20")
+    twice = pl.concat([asked, asked])
+    assert [lines(ADAPTER_EVENTS.empty(), twice, stored=stored)["requests"].to_list() for stored in (False, True)] == [[1], [2]]

@@ -9,6 +9,7 @@ from builders import events, requests, rows
 from stored import stored
 
 from lora_watch import names
+from lora_watch.errors import StoreError
 from lora_watch.explore.around import STRUCTURES, Around
 from lora_watch.explore.structures import RULES, structures
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
@@ -127,3 +128,25 @@ def test_what_lies_outside_the_window_is_not_found(tmp_path: Path):
     store = stored(tmp_path, events=ring(), requests=requests("a:1/1/2/3"))
     assert found(store, window=early) == []
     assert events("a:1-").height == 1
+
+
+def test_a_long_window_finds_what_is_held_in_a_short_one(tmp_path: Path):
+    """Of a window of more than three hours requests are streamed from the tables, of a shorter one they are held."""
+    asked = [
+        {"adapter": f"a{n % 7}", "at": END - 2 * HOUR + n * SECOND, "queued": END - 2 * HOUR + n * SECOND} for n in range(7000)
+    ]
+    store = stored(tmp_path, requests=rows(REQUESTS, asked))
+    short, long = (Around(store, Window(END - hours * HOUR, END), DAY) for hours in (3, 9))
+    for name in ("families", "imbalance", "shifts", "scans", "prefix_reuse", "starvation"):
+        same = [STRUCTURES[name](read).select("pods", "adapters", "flagged").collect().rows() for read in (short, long)]
+        assert same[0] == same[1], name
+
+
+def test_a_damaged_file_of_a_long_window_says_which_table(tmp_path: Path):
+    store = stored(tmp_path, requests=rows(REQUESTS, [{"adapter": "a", "at": END - HOUR}]))
+    read = Around(store, Window(END - DAY, END), DAY)
+    assert read.asked.collect().height == 1
+    for file in (tmp_path / REQUESTS.name).rglob("*.parquet"):
+        file.write_bytes(b"PAR1")
+    with pytest.raises(StoreError, match="reading table requests"):
+        list(structures(read, NOBODY))
