@@ -9,7 +9,6 @@ from lora_watch.diagnose.diagnosis import PoolState
 from lora_watch.diagnose.finding import Finding
 from lora_watch.explore import panels
 from lora_watch.explore.looks import Look, Looks
-from lora_watch.explore.markup import tag
 from lora_watch.explore.now import Limits, limits, now
 from lora_watch.explore.now_tiles import numbers
 from lora_watch.explore.runbooks import runbook
@@ -69,7 +68,7 @@ if look is not None:
 if told is not None and not rows and not states:
     notes.nothing("No pod was seen in the last hour of this window.")
 for key in dict.fromkeys([*states, *rows]):
-    st.html(tag("h3", panels.pool_title(*key), class_="lw-pool-title"))
+    notes.heading(panels.pool_title(*key))
     if key in states:
         st.html(panels.state(states[key]))
     if told is not None and key in rows:
@@ -82,7 +81,7 @@ for key in dict.fromkeys([*states, *rows]):
         st.html(share_bar(rows[key]))
 if look is not None:
     found = [one for one in look.diagnosis.findings if is_chosen(one)]
-    st.html(tag("h3", "Findings"))
+    notes.heading("Findings")
     if not found and states:
         notes.plain("Nothing was found.")
     for one in found:

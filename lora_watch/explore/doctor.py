@@ -132,7 +132,7 @@ def _target(settings: Settings, target: Target, clock: Callable[[], int]) -> Ite
             events, _ = _glance(AgentEvents("doctor", alone, records_per_stream=GLANCE, doors=doors), clock())
             requests, _ = _glance(AgentRequests("doctor", alone, records_per_stream=GLANCE, doors=doors), clock())
             logs = _logs(events, requests)
-    for finding in _knowable(name, page, logs, agent):
+    for finding in knowable(name, page, logs, agent):
         yield finding, False
 
 
@@ -148,7 +148,7 @@ def _logs(events: Batch, requests: Batch) -> set[str]:
     return logs | {f"clock {clock}" for clock in rows["clock"].drop_nulls().unique().to_list()}
 
 
-def _knowable(name: str, page: set[str], logs: set[str], agent: str) -> Iterator[Finding]:
+def knowable(name: str, page: set[str], logs: set[str], agent: str) -> Iterator[Finding]:
     """What can be known of a target with these metrics on its page and these logs at its sidecar; ``agent`` brings more logs."""
     for asked, answer in (("residency, swaps", _residency), ("misses per request", _misses), ("inference share", _share)):
         well, found, remedy = answer(page, logs, agent)

@@ -7,6 +7,11 @@ import streamlit as st
 from lora_watch.explore.markup import Markup, tag
 
 
+def heading(text: str, *, level: int = 3) -> None:
+    """The title of a part of a page."""
+    st.html(tag(f"h{level}", text, class_="lw-heading"))
+
+
 def waiting(what: str) -> None:
     """Something is being worked out."""
     st.html(tag("div", tag("span", "", class_="lw-dot"), f"Reading {what} …", class_="lw-note lw-waiting", role="status"))

@@ -29,7 +29,7 @@ def table(
         "column_config": {column: _config(columns[column]) for column in wanted},
         "hide_index": True,
         "row_height": ROW_HEIGHT,
-        "height": ROW_HEIGHT * (min(frame.height, MOST_SHOWN) + 1) + 8,
+        "height": ROW_HEIGHT * (min(frame.height, MOST_SHOWN) + 1) + 3,
         "placeholder": "–",
         "key": key or f"lw_table_{name}",
         "on_select": "rerun" if pick else "ignore",
@@ -38,6 +38,15 @@ def table(
     drawn: Any = st.dataframe(frame.select(columns[column].told(column) for column in wanted), **settings)
     take_away(name, lambda: frame)
     return list(drawn.selection.rows) if pick else []
+
+
+def telling(frame: pl.DataFrame, columns: Mapping[str, Column]) -> dict[str, Column]:
+    """The columns in which anything stands at all."""
+    return {name: column for name, column in columns.items() if name in frame.columns and not _is_empty(frame[name])}
+
+
+def _is_empty(values: pl.Series) -> bool:
+    return values.null_count() == len(values) or (values.dtype == pl.String and not values.fill_null("").str.len_bytes().sum())
 
 
 def take_away(name: str, made: Callable[[], pl.DataFrame]) -> None:
