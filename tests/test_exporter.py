@@ -1,13 +1,15 @@
 import socket
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lora_watch import names
-from lora_watch.exporter import Exporter, bounded
+from lora_watch.diagnose.finding import Confidence, Evidence, Finding, Remedy, Severity
+from lora_watch.diagnose.life import Change, Phase, State
+from lora_watch.exporter import CUT, FINDINGS_SHOWN, Exporter, bounded
 
 POD = {"cluster": "c", "pool": "p", "role": "", "pod": "pod-0", "provenance": "observed"}
 
@@ -101,3 +103,102 @@ def test_a_counter_is_one_series():
     exporter = Exporter(adapters=10)
     exporter.source_rows.labels("agent").inc(3)
     assert not any(name.endswith("_created") for name in scrape(exporter))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a look for findings measured."""
+
+    pods: pl.DataFrame = field(default_factory=pl.DataFrame)
+    pools: pl.DataFrame = field(default_factory=pl.DataFrame)
+    working_set: pl.DataFrame = field(default_factory=pl.DataFrame)
+    load_seconds: pl.DataFrame = field(default_factory=pl.DataFrame)
+
+
+POOL = {"cluster": "c", "pool": "p", "role": "", "provenance": "observed"}
+
+
+def told(number: int = 0, **changed: object) -> State:
+    """A finding that is open."""
+    finding = Finding(
+        **{
+            "kind": "thrash",
+            "severity": Severity.WARN,
+            "cluster": "c",
+            "pool": "p",
+            "role": "",
+            "since": 0,
+            "summary": "Thrash",
+            "cause": "too many",
+            "confidence": Confidence.HIGH,
+            "weight": 1.0,
+            "scope": str(number),
+            **changed,
+        }
+    )
+    return State(number, f"f{number}", Phase.OPEN, Change.OPENED, number, number, None, None, 1.0, finding)
+
+
+def with_findings(*states: State) -> dict[str, list[tuple[dict[str, str], float]]]:
+    exporter = Exporter(adapters=1, explorer="https://lora.example/")
+    exporter.publish_signals(Measured())
+    exporter.publish_findings(states)
+    return scrape(exporter)
+
+
+def test_what_a_look_measured_is_published_by_pod_pool_span_and_phase():
+    exporter = Exporter(adapters=1)
+    exporter.publish_signals(
+        Measured(
+            pl.DataFrame([{**POD, "stall_share": 0.25, "kv_cache": None}]),
+            pl.DataFrame([{**POOL, "predicted_miss_ratio": 0.26}]),
+            pl.DataFrame([{**POOL, "seconds": "0.625", "adapters": 3.5}]),
+            pl.DataFrame([{**POOL, "phase": "disk", "load_seconds": 1.5}]),
+        )
+    )
+    page = scrape(exporter)
+    assert page[names.RECENT_STALL_SHARE] == [(POD, 0.25)]
+    assert page[names.RECENT_KV_CACHE] == []
+    assert page[names.PREDICTED_MISS_RATIO] == [(POOL, 0.26)]
+    assert page[names.WORKING_SET] == [({**POOL, "seconds": "0.625"}, 3.5)]
+    assert page[names.POOL_LOAD_SECONDS] == [({**POOL, "phase": "disk"}, 1.5)]
+
+
+def test_an_open_finding_has_a_small_series_and_one_with_its_words():
+    remedy = Remedy("slots", "+1 slot per pod", effect=0.33)
+    page = with_findings(
+        told(evidence=(Evidence("a", "x", 1.0, "", "observed"), Evidence("b", "y", 1.0, "", "observed")), remedies=(remedy,))
+    )
+    who = {"finding": "f0", "kind": "thrash", "cluster": "c", "pool": "p", "role": ""}
+    assert page[names.OPEN_FINDING] == [({**who, "severity": "warn"}, 1.0)]
+    ((labels, _),) = page[names.FINDING_INFO]
+    assert labels == {
+        **who,
+        "summary": "Thrash",
+        "cause": "too many",
+        "evidence": "a; b",
+        "remedy": "+1 slot per pod (33 % of the swaps less)",
+        "explorer": "https://lora.example/?cluster=c&pool=p&last=1h",
+        "provenance": "observed",
+    }
+
+
+def test_of_many_open_findings_the_gravest_are_shown():
+    warned = [told(number) for number in range(FINDINGS_SHOWN)]
+    page = with_findings(*warned, told(1000, severity=Severity.HARM))
+    shown = [labels["finding"] for labels, _ in page[names.OPEN_FINDING]]
+    assert len(shown) == FINDINGS_SHOWN
+    assert shown[0] == "f1000"
+    assert "f0" not in shown
+
+
+@pytest.mark.parametrize("text", ['"', "a,b", "new\nline", "\x1b[31m", "</script>", "\\", "x" * 10_000, "ابجد", "🦙", "\ud800"])
+def test_hostile_words_become_labels_of_one_line_that_are_not_too_long(text: str):
+    ((labels, _),) = with_findings(told(summary=text, pool=text))[names.FINDING_INFO]
+    assert len(labels["summary"]) <= CUT
+    assert labels["summary"].isprintable()
+    assert "\n" not in labels["explorer"]
+
+
+def test_a_finding_that_is_over_has_no_series():
+    assert with_findings()[names.OPEN_FINDING] == []
