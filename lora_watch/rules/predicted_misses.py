@@ -54,6 +54,6 @@ def alerts() -> tuple[Alert, ...]:
             f"are predicted to miss at its {count(names.POOL_SLOTS_RECORD)} slots "
             f"({percent(names.POOL_MISSES_RECORD)} do now): "
             f"{count(names.POOL_ACTIVE_RECORD)} adapters are in use (busiest: {top()}).",
-            findings=("thrash", "one-slot-short", "working-set-shift", "new-adapters"),
+            findings=("thrash", "new-adapters", "working-set-shift", "one-slot-short"),
         ),
     )

@@ -113,7 +113,8 @@ def _why(one: Alert) -> str:
 
 def _words(one: Alert) -> dict[str, str]:
     """What the service's open finding says; looked up when the alert is evaluated, so it is no older than the last look."""
-    return {part: finding(part, one.findings) for part in ("cause", "evidence", "remedy")}
+    parts = {"cause": ("summary", "cause"), "evidence": ("evidence",), "remedy": ("remedy",)}
+    return {part: finding(one.findings, *labels) for part, labels in parts.items()}
 
 
 def _explorer(one: Alert, addresses: Addresses) -> str:

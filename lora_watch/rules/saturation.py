@@ -124,6 +124,6 @@ def alerts() -> tuple[Alert, ...]:
             f"{percent(names.POOL_LOADING_RECORD)} of their time in adapter loads, "
             f"{percent(names.POOL_MISSES_RECORD)} of requests miss and "
             f"{count(names.POOL_ACTIVE_RECORD)} adapters compete for {count(names.POOL_SLOTS_RECORD)} slots.",
-            findings=("saturation", "thrash", "hard-cliff"),
+            findings=("thrash", "new-adapters", "saturation", "hard-cliff"),
         ),
     )

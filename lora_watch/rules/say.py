@@ -48,13 +48,19 @@ def top(count: int = FIRST) -> str:
     return f"{{{{ with {query} }}}}{{{{ range $i, $one := . }}}}{each}{{{{ end }}}}{{{{ else }}}}unknown{{{{ end }}}}"
 
 
-def finding(label: str, kinds: tuple[str, ...]) -> str:
-    """A label of the newest open finding of the pool of some kinds: words of the service, as fresh as its last look."""
-    matchers = ",".join(f"{name}=%q" for name in BY_POOL)
+def finding(kinds: tuple[str, ...], *labels: str) -> str:
+    """
+    Labels of the pool's open finding of the first of these kinds that there is, one sentence after the other: words of the
+    service, as fresh as its last look. Nothing where none is open.
+    """
     arguments = "".join(f" $labels.{name}" for name in BY_POOL)
-    wanted = "|".join(kinds)
-    query = f'printf "{names.FINDING_INFO}{{kind=~\\"{wanted}\\",{matchers}}}"{arguments} | query | sortByLabel "kind"'
-    return f'{{{{ with {query} }}}}{{{{ . | first | label "{label}" }}}}{{{{ end }}}}'
+    matchers = ",".join(f"{name}=%q" for name in BY_POOL)
+    said = ". ".join(f'{{{{ . | first | label "{label}" }}}}' for label in labels)
+    text = ""
+    for kind in reversed(kinds):
+        query = f'printf "{names.FINDING_INFO}{{kind=\\"{kind}\\",{matchers}}}"{arguments} | query | sortByLabel "finding"'
+        text = f"{{{{ with {query} }}}}{said}{{{{ else }}}}{text}{{{{ end }}}}"
+    return text
 
 
 def _shown(series: str, function: str, by: tuple[str, ...]) -> str:
