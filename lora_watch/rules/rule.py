@@ -1,7 +1,6 @@
 """The values that rules are: a recording, an alert, a group of both."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
@@ -108,7 +107,6 @@ class Group:
     interval: timedelta
     recordings: tuple[Recording, ...] = ()
     alerts: tuple[Alert, ...] = ()
-    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def _indented(text: str) -> str:
