@@ -53,8 +53,9 @@ def test_a_page_of_a_small_store_opens(page: str, small: Path, monkeypatch: pyte
 def test_hostile_names_neither_break_a_page_nor_become_part_of_it(page: str, hostile: Path, monkeypatch: pytest.MonkeyPatch):
     test = opened(hostile, page, monkeypatch)
     assert not test.exception
-    for raw in ("<script", "http://e.x]", "\x1b", "\u202e"):
+    for raw in ("<script", "\x1b", "\u202e"):
         assert raw not in html(test)
+    for raw in ("<script", "http://e.x", "\x1b", "\u202e"):
         assert not [text.value for text in test.markdown if raw in text.value]
 
 

@@ -1,0 +1,130 @@
+"""
+The explorer in a browser, started as a user starts it: each page draws, asks nobody outside, and logs no error.
+
+Screenshots are left in ``artifacts/explorer/``.
+"""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from dashboards.opening import PAGES
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from processes import Process
+from requests.adapters import HTTPAdapter
+from typer.testing import CliRunner
+from urllib3.util.retry import Retry
+
+from lora_watch.cli import app
+
+pytestmark = pytest.mark.slow
+SHOTS = Path(__file__).parents[2] / "artifacts" / "explorer"
+CHROMIUM = "/usr/bin/chromium"
+QUIET = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+PATIENCE = 120_000
+"""ms in which whatever a page waits for has come."""
+
+
+@pytest.fixture(scope="module")
+def thursday(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The simulated Thursday, twenty minutes into its experiment."""
+    folder = tmp_path_factory.mktemp("browser") / "thursday"
+    done = CliRunner().invoke(app, ["simulate", "--scenario", "thursday", "--days", "1.441", "--out", str(folder)])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def explorer(thursday: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where it is, under a path as behind a reverse proxy."""
+    log = tmp_path_factory.mktemp("explorer") / "log"
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    asked = ("lora_watch.cli", "explore", "--data", str(thursday), "--port", str(port), "--base-path", "/lora")
+    with Process(*asked, word="explorer", log=log) as started:
+        patient = requests.Session()
+        patient.mount("http://", HTTPAdapter(max_retries=Retry(connect=60, backoff_factor=0.2, backoff_max=1)))
+        with patient:
+            patient.get(f"{started.address}/_stcore/health", timeout=10).raise_for_status()
+        yield started.address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        yield opened
+        opened.close()
+
+
+class Watched:
+    """A page, and what it did that it should not have."""
+
+    def __init__(self, browser: Browser, scheme: str = "light") -> None:
+        self.page: Page = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
+        self.wrong: list[str] = []
+        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", lambda asked: self._asked(asked.url))
+
+    def _asked(self, url: str) -> None:
+        if urlsplit(url).hostname not in ("127.0.0.1", None):
+            self.wrong.append(url)
+
+    def settled(self) -> Page:
+        """The page once everything that it waits for is there."""
+        expect(self.page.locator(".lw-window")).to_be_visible(timeout=PATIENCE)
+        expect(self.page.locator(".lw-waiting")).to_have_count(0, timeout=PATIENCE)
+        expect(self.page.get_by_test_id("stStatusWidget")).to_have_count(0, timeout=PATIENCE)
+        return self.page
+
+    def shot(self, name: str) -> None:
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        tall = self.page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollHeight")
+        self.page.set_viewport_size({"width": 1440, "height": max(900, min(tall + 40, 6000))})
+        self.page.screenshot(path=SHOTS / f"{name}.png")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_draws_logs_no_error_and_asks_nobody_outside(page: str, scheme: str, explorer: str, browser: Browser):
+    watched = Watched(browser, scheme)
+    watched.page.goto(f"{explorer}/{'' if page == 'now' else page}?last=1h")
+    expect(watched.settled().get_by_test_id("stException")).to_have_count(0)
+    watched.shot(f"{page}-{scheme}")
+    assert watched.wrong == []
+    watched.page.close()
+
+
+def test_the_morning_is_told_on_the_first_page_and_its_cost_is_one_click_away(explorer: str, browser: Browser):
+    watched = Watched(browser)
+    watched.page.goto(f"{explorer}/")
+    page = watched.settled()
+    expect(page.get_by_text("new-adapters").first).to_be_visible()
+    expect(page.get_by_text("-experiment").first).to_be_visible()
+    page.get_by_role("link", name="What it cost").first.click()
+    expect(page.get_by_text("Slow requests that loads made slow")).to_be_visible(timeout=PATIENCE)
+    assert "/latency?" in page.url
+    assert "from=" in page.url
+    assert watched.wrong == []
+    page.close()
+
+
+def test_a_window_that_is_chosen_is_in_the_address_and_a_page_keeps_it(explorer: str, browser: Browser):
+    watched = Watched(browser)
+    watched.page.goto(f"{explorer}/sources?pod=vllm-3")
+    page = watched.settled()
+    page.get_by_text("15m", exact=True).click()
+    page.wait_for_url("**/sources?last=15m&pod=vllm-3")
+    watched.settled()
+    page.get_by_role("link", name="Latency").click()
+    page.wait_for_url("**/latency?last=15m&pod=vllm-3")
+    expect(watched.settled().get_by_text("13 min").or_(page.get_by_text("15 min")).first).to_be_visible()
+    assert watched.wrong == []
+    page.close()
