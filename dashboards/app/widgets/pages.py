@@ -20,6 +20,7 @@ class Entry(NamedTuple):
 
 PAGES = (
     Entry("now", "Now"),
+    Entry("timeline", "Timeline"),
     Entry("latency", "Latency"),
     Entry("sources", "Sources"),
 )
