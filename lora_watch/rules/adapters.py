@@ -1,5 +1,6 @@
 """What the router's counters tell of each adapter, and the working set that follows; absent where there is no router."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 from lora_watch import names
@@ -9,8 +10,6 @@ from lora_watch.rules.rule import Recording
 
 TEXT = "((?s:.+))"
 """A label's whole text, line breaks included."""
-ENDPOINT = "((?s:.+?))(?:-rank-[0-9]+)?"
-"""The pod of an endpoint: engine N of a pod is called <pod>-rank-<N>."""
 HORIZONS = tuple(5.0 * 2**k for k in range(-3, 11))
 """
 Seconds T at which W(T) and M(T) are recorded. In the shortest a busy pool of few slots turns over; a rate over ten minutes is at
@@ -29,7 +28,7 @@ def recordings(pace: Pace) -> tuple[Recording, ...]:
             names.ADAPTER_REQUESTS_RECORD,
             "Requests for an adapter per second, as the router sent them to pods whose slots are known. Of a count under several "
             "names the newest is taken, never the sum",
-            raw=f"sum by ({POOL}, adapter) (\n{placed(pace)}\n)",
+            raw=by_adapter(pace),
         ),
         *(
             Recording(
@@ -71,38 +70,45 @@ def recordings(pace: Pace) -> tuple[Recording, ...]:
     )
 
 
-def placed(pace: Pace) -> str:
+def by_adapter(pace: Pace) -> str:
     """
-    Requests per second by cluster, pool, role, pod and adapter: the router's attempts, with the pool and role of the pod.
+    Requests per second by cluster, pool, role and adapter: the router's attempts, with the pool and role of the pod they went to.
 
-    The base model, which the router counts like an adapter, is left out by the name that the engines give it.
+    Of each router the newest name counts. The base model, which the router counts like an adapter, is left out by the name that
+    the engines give it. Labels are rewritten only after adding up: before, there is a series for each adapter and pod.
     """
-    base = f"group by ({POOL}, {KNOWN_BY}) ({names.REQUESTS_RUNNING} or {names.MAX_GPU_ADAPTERS})"
-    return f"""  (
-{sent(pace)}
-  )
-  * on (cluster, pod) group_left (pool, role) {EACH_POD}
-  unless on ({POOL}, adapter) label_replace({base}, "adapter", "$1", "{KNOWN_BY}", "{TEXT}")"""
-
-
-def sent(pace: Pace) -> str:
-    """Attempts per second by router, pod and adapter; the newest name that a router has, whatever it calls an endpoint."""
-    whose = "cluster, instance"
-
-    def one(name: str) -> str:
-        counted = f"sum by ({whose}, endpoint_name, pod_name, target_model_name) ({pace.rate(name, SPAN)})"
-        for label in ("endpoint_name", "pod_name"):
-            counted = f'label_replace({counted}, "pod", "$1", "{label}", "{ENDPOINT}")'
-        counted = f'label_replace({counted}, "adapter", "$1", "target_model_name", "{TEXT}")'
-        return f"    sum by ({whose}, pod, adapter) ({counted})"
-
-    return "\n    or\n".join(one(name) for name in names.EPP_ATTEMPTS)
+    whose = f"{POOL}, instance, target_model_name"
+    parts = "\n  or\n".join(
+        f"  sum by ({whose}) ({_placed(pace, *one, 'cluster, instance', 'pool, role', EACH_POD)})" for one in _spellings()
+    )
+    named = f'label_replace((\n{parts}\n), "adapter", "$1", "target_model_name", "{TEXT}")'
+    return f"sum by ({POOL}, adapter) ({named})\nunless on ({POOL}, adapter) {_base('adapter')}"
 
 
 def in_flight(pace: Pace) -> str:
     """Distinct adapters that have a request in flight, by pod: Σ (1 − exp(−rate · length of a request))."""
-    return f"""sum by ({POD}) (
-  1 - exp(-(
-{placed(pace)}
-  ) * on ({POD}) group_left () {names.POD_SERVICE_RECORD})
-)"""
+    base = _base("target_model_name")
+    parts = []
+    for one in _spellings():
+        each = _placed(pace, *one, "cluster", "pool, role, pod", names.POD_SERVICE_RECORD)
+        parts.append(f"sum by ({POD}) (1 - exp(-({each} unless on ({POOL}, target_model_name) {base})))")
+    return "(\n" + "\nor\n".join(parts) + "\n)"
+
+
+def _spellings() -> Iterator[tuple[str, str]]:
+    """Every name of the attempts with every label that names the pod, newest first."""
+    for name in names.EPP_ATTEMPTS:
+        yield from ((name, label) for label in ("endpoint_name", "pod_name"))
+
+
+def _placed(pace: Pace, name: str, label: str, whose: str, more: str, times: str) -> str:
+    """Attempts per second by ``whose``, pod and adapter, times a series by pod from which they get ``more`` labels."""
+    chosen = f'{name}{{{label}!=""}}'
+    counted = f"sum by ({whose}, {label}, target_model_name) ({pace.rate(chosen, SPAN)})"
+    return f'{counted} * on (cluster, {label}) group_left ({more}) label_replace({times}, "{label}", "$1", "pod", "{TEXT}")'
+
+
+def _base(label: str) -> str:
+    """Base models of the pools, under a label of choice."""
+    known = f"group by ({POOL}, {KNOWN_BY}) ({names.REQUESTS_RUNNING} or {names.MAX_GPU_ADAPTERS})"
+    return f'label_replace({known}, "{label}", "$1", "{KNOWN_BY}", "{TEXT}")'
