@@ -178,13 +178,10 @@ def test_the_cause_is_warned_of_before_the_harm_is_paged(story: Story):
     assert START < warned < story.at(page)
 
 
-def test_nothing_is_said_before_anything_happens(story: Story):
-    early = [
-        one.firing
-        for one in story.messages
-        if story.at(one) < START and "info" not in {a["labels"]["severity"] for a in one.body["alerts"]}
-    ]
-    assert early == []
+def test_nothing_is_said_of_a_pool_before_anything_happens(story: Story):
+    early = [alert["labels"] for one in story.messages if story.at(one) < START for alert in one.body["alerts"]]
+    # a service that is late on a busy machine says so: that is of the watcher, not of the pool
+    assert [labels for labels in early if labels["severity"] != "info" and "watcher" not in labels] == []
 
 
 def test_causes_are_silent_under_harm(story: Story):
