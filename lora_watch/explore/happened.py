@@ -51,6 +51,7 @@ FOLLOWED = {
     "adapter": Column("Adapter"),
     "pod": Column("Pod"),
     "share": Column("Of the time in a slot", "bar"),
+    "stays": Column("Stays", "count"),
     "first": Column("First there", "at"),
     "last": Column("Last there", "at"),
 }
@@ -87,7 +88,7 @@ def moves(window: Window, end: int) -> Iterator[tuple[str, Window | None]]:
 
 def legend(whole: Part, followed: Sequence[str]) -> Markup:
     """Who sat in the slots for longest, each in its colour; those that are followed first."""
-    held = whole.cells.group_by("adapter").agg(pl.col("filled").sum()).sort("filled", "adapter", descending=[True, False])
+    held = whole.held.group_by("adapter").agg(pl.col("micros").sum()).sort("micros", "adapter", descending=[True, False])
     order = [*followed, *(name for name in held["adapter"] if name not in followed)]
     rest = len(order) - SHOWN
     chips = [
@@ -105,7 +106,7 @@ def legend(whole: Part, followed: Sequence[str]) -> Markup:
 def sentence(whole: Part, window: Window) -> str:
     """The figure for who cannot see it."""
     pods, slots = whole.cells.select(POD).n_unique(), whole.cells.select(LANE).n_unique()
-    adapters = whole.cells["adapter"].n_unique()
+    adapters = whole.held["adapter"].n_unique()
     return (
         f"From {moment(window.start)} to {moment(window.end)} UTC: {adapters} adapters in {slots} slots of {pods} pods, "
         f"{whole.count} stays, {whole.restarts.height} starts of engines; below it swaps, latency and requests."
@@ -136,17 +137,9 @@ def untold(pods: pl.DataFrame) -> str:
 
 def followed(whole: Part, names: Sequence[str], window: Window) -> pl.DataFrame:
     """Where the chosen adapters sat: by adapter and pod the share of the window, when first and when last (µs UTC)."""
-    cells = (window.end - 1) // whole.step - window.start // whole.step + 1
-    return (
-        whole.cells.filter(pl.col("adapter").is_in(list(names)))
-        .group_by("adapter", *POD)
-        .agg(
-            share=(pl.col("filled").sum() / cells).clip(0.0, 1.0),
-            first=pl.max_horizontal(pl.col("cell").min() * whole.step, pl.lit(window.start)),
-            last=pl.min_horizontal((pl.col("cell").max() + 1) * whole.step, pl.lit(window.end)),
-        )
-        .sort("adapter", "share", descending=[False, True])
-    )
+    share = pl.col("micros") / (window.end - window.start)
+    mine = whole.held.filter(pl.col("adapter").is_in(list(names)))
+    return mine.with_columns(share=share).drop("micros").sort("adapter", "share", "pod", descending=[False, True, False])
 
 
 def incident(one: Incident) -> Markup:

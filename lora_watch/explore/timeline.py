@@ -63,10 +63,11 @@ class Part:
 
     ``count`` stays are in it, all of them in ``stays`` (columns ``STAY``) unless there are more than ``MOST_STAYS`` (None).
     ``cells``: a row a slot and cell that held anyone: the columns ``LANE``, ``cell`` (its begin ÷ ``step``), ``adapter`` that was
-    there longest, ``filled`` (its share of the cell), ``adapters`` (how many came to sit there). ``restarts``: a row a boot that
-    began inside: its engine and ``at``. ``course``: a row a pool and bin in which anything happened, the columns ``COURSE``
-    (``at``: its begin; ``latency_of``: so many requests told their latency). ``pods``: who is there at all, ``told``: whether it
-    is known who sat in its slots. ``provenance`` is the worst of the stays.
+    there longest, ``filled`` (its share of the cell), ``adapters`` (how many came to sit there). ``held``: a row a pod and
+    adapter that sat there: ``micros`` in slots, ``stays``, ``first`` and ``last`` (µs UTC, within the window). ``restarts``: a
+    row a boot that began inside: its engine and ``at``. ``course``: a row a pool and bin in which anything happened, the columns
+    ``COURSE`` (``at``: its begin; ``latency_of``: so many requests told their latency). ``pods``: who is there at all, ``told``:
+    whether it is known who sat in its slots. ``provenance`` is the worst of the stays.
     """
 
     window: Window
@@ -74,6 +75,7 @@ class Part:
     count: int
     stays: pl.DataFrame | None
     cells: pl.DataFrame
+    held: pl.DataFrame
     restarts: pl.DataFrame
     course: pl.DataFrame
     pods: pl.DataFrame
@@ -111,6 +113,7 @@ def together(parts: Sequence[Part]) -> Part:
         count,
         pl.concat(known) if whole else None,
         pl.concat([one.cells for one in parts]),
+        _held([one.held for one in parts]),
         pl.concat([one.restarts for one in parts]),
         pl.concat([one.course for one in parts]),
         pl.concat([one.pods for one in parts]).group_by(POD).agg(pl.col("told").any()).sort(POD),
@@ -131,12 +134,14 @@ def _slots(window: Window, store: Store, lookback: int, step: int, bin: int) -> 
     read = _Slots(store, window, lookback)
     sat = _inside(read.stays, window)
     told = sat.select(pl.col(POD).fill_null("")).unique().with_columns(told=pl.lit(value=True))
+    start, end = pl.col("start"), pl.col("end")
     slots = Part(
         window,
         step,
         sat.height,
         sat if sat.height <= MOST_STAYS else None,
         cells(sat, step),
+        _held([sat.select(*POD, "adapter", micros=end - start, stays=pl.lit(1, dtype=pl.Int64), first=start, last=end)]),
         _restarts(read.boots, window),
         pl.DataFrame(schema=COURSE),
         pods_of(store, window).join(told, on=POD, how="left").with_columns(pl.col("told").fill_null(value=False)),
@@ -210,6 +215,15 @@ def cells(sat: pl.DataFrame, step: int) -> pl.DataFrame:
         .agg(pl.col("adapter").first(), filled=pl.col("inside").first() / step, adapters=pl.len().cast(pl.Int64))
         .sort(*LANE, "cell")
         .collect()
+    )
+
+
+def _held(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    return (
+        pl.concat(parts)
+        .group_by(*POD, "adapter")
+        .agg(pl.col("micros").sum(), pl.col("stays").sum(), pl.col("first").min(), pl.col("last").max())
+        .sort(*POD, "adapter")
     )
 
 

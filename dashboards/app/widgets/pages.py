@@ -21,6 +21,7 @@ class Entry(NamedTuple):
 PAGES = (
     Entry("now", "Now"),
     Entry("timeline", "Timeline"),
+    Entry("adapters", "Adapters"),
     Entry("latency", "Latency"),
     Entry("sources", "Sources"),
 )
