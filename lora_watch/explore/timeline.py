@@ -121,7 +121,7 @@ def together(parts: Sequence[Part]) -> Part:
     )
 
 
-class _Slots(Around):
+class LongStays(Around):
     """Stays are looked for as far back as ``lookback`` (µs): a slot whose load was long ago is not drawn as an empty one."""
 
     def __init__(self, store: Store, window: Window, lookback: int) -> None:
@@ -131,7 +131,7 @@ class _Slots(Around):
 
 def _slots(window: Window, store: Store, lookback: int, step: int, bin: int) -> tuple[Part, pl.DataFrame]:
     """Who sat where, and the counts of each bin, of some whole pods."""
-    read = _Slots(store, window, lookback)
+    read = LongStays(store, window, lookback)
     sat = _inside(read.stays, window)
     told = sat.select(pl.col(POD).fill_null("")).unique().with_columns(told=pl.lit(value=True))
     start, end = pl.col("start"), pl.col("end")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lora_watch.derive.groups import said_once, worst_provenance
 from lora_watch.derive.locality import came
-from lora_watch.model import MINUTE, Window
+from lora_watch.model import MINUTE, SECOND, Window
 from lora_watch.replay.cluster import replay
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.routers import ARTICLE, LLM_D, LLM_D_RESIDENCY, RANDOM, ROUND_ROBIN, Router
@@ -141,6 +141,113 @@ class _Past:
         return "replay" if self.hashes is None else "replay in engine steps"
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    Levers pulled together: ``slots`` more per pod, ``pods`` more (each with the fewest slots that a pod has), the ``pins`` most
+    asked for, each on one pod, requests sent by ``router`` (a name of ``ROUTERS``; None: as they are now), and ``variants``: so
+    many of the most asked for each hand every second request, by a coin, to a new adapter, as an A/B test does.
+    """
+
+    slots: int = 0
+    pods: int = 0
+    pins: int = 0
+    router: str | None = None
+    variants: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """
+    What a plan would have made of the counted ``requests``, in ``seconds``, beside a replay of the present.
+
+    ``pinned`` of the plan's pins found room. ``effect``, ``low`` and ``high`` as in :class:`Lever`; None below ``LEAST_LOADS``.
+    """
+
+    requests: int
+    seconds: float
+    pods: int
+    base_pods: int
+    loads: int
+    base_loads: int
+    swaps: int
+    base_swaps: int
+    pinned: int
+    effect: float | None
+    low: float | None
+    high: float | None
+    method: str
+    provenance: str | None
+
+
+def foretell(
+    requests: pl.LazyFrame, window: Window, slots: Mapping[str, int], plan: Plan, present: str | None
+) -> Foretold | None:
+    """
+    The replay of a plan; None where no request is held. ``present`` is the router that stands for the present one
+    (``Levers.router``), None: pods as recorded. Requests and slots as for :func:`levers`.
+
+    With the router in the loop where there is one, or the plan names one. ValueError where a plan adds pods and there is none: no
+    recorded request went to a pod that was not there.
+    """
+    past = _past(requests, window, slots)
+    if past is None:
+        return None
+    chosen = plan.router or present
+    if plan.pods and chosen is None:
+        raise ValueError("requests as they were recorded go to no pod more: name a router")
+    trace = _with_variants(past.trace, plan.variants)
+    changed = replace(past, trace=trace, names=past.names + ("",) * (trace.adapters - past.trace.adapters))
+    pins = _homes(past, plan.pins)
+    before, swaps_before = _counted(past, past.fleet(), ROUTERS[present] if present else None)
+    fleet = changed.fleet(plan.slots, pins, plan.pods)
+    after, swaps_after = _counted(changed, fleet, ROUTERS[chosen] if chosen else None, plan.pods)
+    enough = before.sum() >= LEAST_LOADS
+    how = f"{changed.how} with {chosen}" if chosen else f"{changed.how} on the recorded pods"
+    share, low, high = effect_of(before, after) if enough else (None, None, None)
+    return Foretold(
+        past.counted,
+        (window.end - past.start) / SECOND,
+        len(past.pods) + plan.pods,
+        len(past.pods),
+        int(after.sum()),
+        int(before.sum()),
+        swaps_after,
+        swaps_before,
+        len(pins),
+        share,
+        low,
+        high,
+        how,
+        past.provenance,
+    )
+
+
+def effect_of(base: NDArray[np.int64], other: NDArray[np.int64]) -> tuple[float, float, float]:
+    """The share of the loads, told by block, that are not there any more, and its 95 % interval over blocks drawn anew."""
+    effect = 1 - float(other.sum()) / float(base.sum())
+    drawn = np.random.default_rng(1).integers(0, len(base), (RESAMPLES, len(base)))
+    bases, others = base[drawn].sum(axis=1), other[drawn].sum(axis=1)
+    effects = 1 - others[bases > 0] / bases[bases > 0]
+    low, high = np.quantile(effects, [0.025, 0.975])
+    return effect, min(float(low), effect), max(float(high), effect)
+
+
+def _with_variants(trace: Trace, variants: int) -> Trace:
+    """The trace in which every second request of the most asked for, by a coin, is for a variant."""
+    asked = np.bincount(trace.adapter[trace.adapter >= 0], minlength=trace.adapters)
+    top = np.argsort(-asked, kind="stable")[: min(variants, int((asked > 0).sum()))]
+    if not len(top):
+        return trace
+    heir = np.full(trace.adapters + 1, -1, dtype=np.int32)  # the last entry is the base model's
+    heir[top] = np.arange(trace.adapters, trace.adapters + len(top), dtype=np.int32)
+    moved = (heir[trace.adapter] >= 0) & (np.random.default_rng(1).random(len(trace)) < 0.5)
+    adapter = np.where(moved, heir[trace.adapter], trace.adapter)
+    return Trace(
+        adapter, adapters=trace.adapters + len(top), pod=trace.pods_or_one(), pods=trace.pods, at=trace.at, hold=trace.hold
+    )
+
+
 def _past(requests: pl.LazyFrame, window: Window, slots: Mapping[str, int]) -> _Past | None:
     pods = tuple(sorted(pod for pod, count in slots.items() if count >= 1))
     known = pl.DataFrame({"pod": pl.Series(pods, dtype=pl.String), "pod_code": np.arange(len(pods), dtype=np.int32)})
@@ -184,6 +291,11 @@ def _past(requests: pl.LazyFrame, window: Window, slots: Mapping[str, int]) -> _
 
 def _loads(past: _Past, fleet: Fleet, router: Router | None = None, pods: int = 0) -> NDArray[np.int64]:
     """Loads by block, those within a step included."""
+    return _counted(past, fleet, router, pods)[0]
+
+
+def _counted(past: _Past, fleet: Fleet, router: Router | None = None, pods: int = 0) -> tuple[NDArray[np.int64], int]:
+    """Loads by block, and swaps; those within a step included."""
     trace = past.trace
     if router is not None:
         trace = Trace(trace.adapter, adapters=trace.adapters, pods=trace.pods + pods, at=trace.at, hold=trace.hold)
@@ -191,7 +303,8 @@ def _loads(past: _Past, fleet: Fleet, router: Router | None = None, pods: int = 
     blocks = int(past.block[-1]) + 1
     again = told.reloads.at[told.reloads.at >= past.start]
     loads = np.bincount(past.block[past.inside & (told.lookup > 0)], minlength=blocks)
-    return loads + np.bincount(np.minimum((again - past.start) // past.length, blocks - 1), minlength=blocks)
+    swaps = int((told.victim[past.inside] >= 0).sum() + (told.reloads.victim[told.reloads.at >= past.start] >= 0).sum())
+    return loads + np.bincount(np.minimum((again - past.start) // past.length, blocks - 1), minlength=blocks), swaps
 
 
 Tried = tuple[str, int, str, str, NDArray[np.int64], tuple[str, ...]]
@@ -257,18 +370,14 @@ def _compared(
     loads: NDArray[np.int64],
     adapters: tuple[str, ...],
 ) -> Lever:
-    effect = 1 - float(loads.sum()) / float(base.sum())
-    drawn = np.random.default_rng(1).integers(0, len(base), (RESAMPLES, len(base)))
-    bases, others = base[drawn].sum(axis=1), loads[drawn].sum(axis=1)
-    effects = 1 - others[bases > 0] / bases[bases > 0]
-    low, high = np.quantile(effects, [0.025, 0.975])
+    effect, low, high = effect_of(base, loads)
     return Lever(
         lever,
         amount,
         what,
         effect,
-        min(float(low), effect),
-        max(float(high), effect),
+        low,
+        high,
         int(loads.sum()),
         int(base.sum()),
         method,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lora_watch.replay.compiled import part, whole
+from lora_watch.replay.compiled import compiled, part, whole
 from lora_watch.replay.state import (
     CELLS,
     COUNTS,
@@ -189,6 +189,14 @@ def _affinity(pods: Pods, seen: View, router: Desk, p: int, a: int) -> float:
 
 
 @part
+def _score(pods: Pods, seen: View, router: Desk, p: int, a: int, least: int, most: int) -> float:
+    """One pod's score; ``least`` and ``most`` are what its queue is measured between."""
+    queue = max(most - int(seen.pod[p, WAITING]), 0) / (most - least) if most > least else 1.0
+    load = 1.0 - seen.pod[p, RUNNING] / pods.pod[p, SEATS]
+    return float(router.weights[0] * _affinity(pods, seen, router, p, a) + router.weights[1] * queue + router.weights[2] * load)
+
+
+@part
 def _scored(pods: Pods, seen: View, router: Desk, a: int) -> int:
     """The pod with the best score."""
     least, most = int(seen.pod[0, WAITING]), int(seen.pod[0, WAITING])
@@ -202,10 +210,7 @@ def _scored(pods: Pods, seen: View, router: Desk, a: int) -> int:
         waiting = int(seen.pod[p, WAITING])
         if router.rule == _ARTICLE and not every and waiting >= router.max_queue:
             continue
-        queue = max(most - waiting, 0) / (most - least) if most > least else 1.0
-        load = 1.0 - seen.pod[p, RUNNING] / pods.pod[p, SEATS]
-        affinity = _affinity(pods, seen, router, p, a)
-        score = router.weights[0] * affinity + router.weights[1] * queue + router.weights[2] * load
+        score = _score(pods, seen, router, p, a, least, most)
         if score > best:
             chosen, best, alike = p, score, 1
         elif score == best:
@@ -213,6 +218,32 @@ def _scored(pods: Pods, seen: View, router: Desk, a: int) -> int:
             if draw(router.state, alike) == 0:
                 chosen = p
     return chosen
+
+
+@compiled
+def _every(pods: Pods, seen: View, router: Desk, a: int, least: int, most: int, told: NDArray[np.float64]) -> None:
+    """The scores of all pods, into ``told``."""
+    for p in range(len(told)):
+        told[p] = _score(pods, seen, router, p, a, least, most)
+
+
+def scores(pods: Pods, router: Router, adapter: int) -> NDArray[np.float64]:
+    """
+    The score of each pod, as it stands, for a request for ``adapter`` (a column of the pods; the last is the base model).
+
+    What the article's filter drops is NaN. ValueError for a rule that scores nothing.
+    """
+    if router.rule not in (Rule.ARTICLE, Rule.ACTIVITY, Rule.RESIDENCY):
+        raise ValueError(f"{router.rule.name} gives no scores")
+    seen = view(pods, live=True)
+    seen.at[0] = 1 << 62
+    waiting = pods.pod[:, WAITING]
+    ends = (0, router.max_queue) if router.rule == Rule.ARTICLE else (int(waiting.min()), int(waiting.max()))
+    told: NDArray[np.float64] = np.zeros(len(waiting))
+    _every(pods, seen, desk(router, *pods.cell.shape[:2]), adapter, *ends, told)
+    if router.rule == Rule.ARTICLE and (waiting < router.max_queue).any():
+        told[waiting >= router.max_queue] = np.nan
+    return told
 
 
 @part

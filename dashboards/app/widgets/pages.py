@@ -23,6 +23,7 @@ PAGES = (
     Entry("timeline", "Timeline"),
     Entry("adapters", "Adapters"),
     Entry("latency", "Latency"),
+    Entry("capacity", "Capacity"),
     Entry("sources", "Sources"),
 )
 """In the order in which they stand there; one arrives at the first."""
