@@ -1,6 +1,7 @@
 """The chain from stored rows to a diagnosis: what is read, what is derived from it, which rules look at it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
@@ -37,7 +38,7 @@ from lora_watch.errors import ConfigError, LoraWatchError
 from lora_watch.explore.around import ASKED, NAMELESS, RESIDENT, WARM_UP, Around
 from lora_watch.explore.expect import announced_in
 from lora_watch.explore.queries import REREAD, Overview, overview_by_shards
-from lora_watch.explore.structures import structures
+from lora_watch.explore.structures import of_requests, structures
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Provenance, Window
 from lora_watch.recommend.levers import Levers, levers
 from lora_watch.schema import ADAPTER_EVENTS, FINDINGS, REQUESTS, SAMPLES
@@ -104,10 +105,12 @@ def diagnosis(
     can't be read.
     """
     read = Around(memory.store, window, memory.lookback)
-    told = situation(memory, window, expected=expected, read=read)
-    found: list[Finding] = [finding for facts in told.pools for rule in POOL_RULES for finding in rule(facts)]
-    found += lints(told.setup, window.end, routers, files)
-    found += structures(read, _thrashing(told.pools))
+    with ThreadPoolExecutor(1) as beside:  # a long window's requests are read twice, at the same time
+        made = beside.submit(of_requests, read) if read.late != window else None
+        told = situation(memory, window, expected=expected, read=read)
+        found: list[Finding] = [finding for facts in told.pools for rule in POOL_RULES for finding in rule(facts)]
+        found += lints(told.setup, window.end, routers, files)
+        found += structures(read, _thrashing(told.pools), made.result() if made is not None else {})
     found = [one for one in found if not (one.kind == "starvation" and _explained(one, told.pools))]
     states = tuple(pool_state(facts, found) for facts in told.pools)
     if see is not None:

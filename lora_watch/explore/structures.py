@@ -50,15 +50,25 @@ _NAMED = pl.col("pods").list.eval(pl.element().fill_null(""))
 """A pod without a name is one too."""
 
 
-def structures(read: Around, thrashing: pl.DataFrame) -> Iterator[Finding]:
+def of_requests(read: Around) -> dict[str, pl.DataFrame]:
+    """The frames that take long in a long window: those that read each of its requests. StoreError where one can't be read."""
+    return {name: _frame(read, name) for name in ("scans", "shifts", "prefix_reuse")}
+
+
+def structures(
+    read: Around, thrashing: pl.DataFrame, made: Mapping[str, pl.DataFrame] = MappingProxyType({})
+) -> Iterator[Finding]:
     """
     Every structure of the window, as findings; chains of swaps only in the pools of ``thrashing`` (cluster, pool, role), which
-    they explain.
+    they explain. Frames that are ``made`` already are not made again.
     """
     for name, rule in RULES.items():
-        with read.reading():
-            found = STRUCTURES[name](read).with_columns(_NAMED).collect()
-        yield from rule(found, read.window)
+        yield from rule(made[name] if name in made else _frame(read, name), read.window)
     if not thrashing.is_empty():
         chains = STRUCTURES["cascades"](read).join(thrashing.lazy(), on=POOL, how="semi", nulls_equal=True)
         yield from cascade(chains.with_columns(_NAMED).collect(), read.window)
+
+
+def _frame(read: Around, name: str) -> pl.DataFrame:
+    with read.reading():
+        return STRUCTURES[name](read).with_columns(_NAMED).collect()
