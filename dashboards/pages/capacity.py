@@ -148,6 +148,8 @@ if told is not None:
                 else "none: pods as they were recorded"
             )
             notes.plain(badge(levers.provenance), f" Replay, beside a replay of the present. Router in the loop: {who}.")
+            if caution := capacity_words.crowded(levers):
+                notes.plain(caution)
             tables.table("levers", capacity_words.lever_rows(levers), capacity_words.LEVERS)
         else:
             notes.plain("Too few loads in this hour for any lever to be told from chance.")

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from lora_watch.diagnose.words import percent
+from lora_watch.diagnose.words import percent, span
 from lora_watch.explore.columns import Column
 from lora_watch.explore.markup import Markup, tag
 from lora_watch.explore.routing import SCORERS, Scored
@@ -11,12 +11,15 @@ from lora_watch.explore.view import moment
 from lora_watch.model import SECOND
 from lora_watch.recommend.levers import Foretold, Levers, Plan
 
+WAITING_SECONDS = 0.5
+"""A wait for a slot, at the 95th percentile, from which on the wait says more than the number of loads."""
 LEVERS = {
     "what": Column("Lever"),
     "effect": Column("Loads it removes", "percent", "of the loads of the replayed hour; below zero it adds some"),
     "low": Column("at least", "percent", "95 % interval, from blocks of ten minutes drawn anew"),
     "high": Column("at most", "percent"),
     "loads": Column("Loads left", "count"),
+    "wait_seconds": Column("Wait for a slot, p95", "seconds", "of the replay; without the time that loads take"),
     "method": Column("Method"),
     "adapters": Column("Adapters"),
 }
@@ -60,13 +63,36 @@ def lever_rows(told: Levers) -> pl.DataFrame:
             "low": one.low,
             "high": one.high,
             "loads": one.loads,
+            "wait_seconds": one.wait_seconds,
             "method": one.method,
             "adapters": ", ".join(one.adapters),
         }
-        for one in sorted(told.levers, key=lambda one: -one.effect)
+        for one in sorted(told.levers, key=lambda one: (_waits(told) and (one.wait_seconds or 0.0), -one.effect))
     ]
-    schema = {"what": pl.String, **dict.fromkeys(("effect", "low", "high"), pl.Float64), "loads": pl.Int64}
+    schema = {
+        "what": pl.String,
+        **dict.fromkeys(("effect", "low", "high"), pl.Float64),
+        "loads": pl.Int64,
+        "wait_seconds": pl.Float64,
+    }
     return pl.DataFrame(rows, schema={**schema, "method": pl.String, "adapters": pl.String})
+
+
+def _waits(told: Levers) -> bool:
+    """Whether requests wait for slots at present: then that is what hurts, and not the number of loads."""
+    return any((one.base_wait_seconds or 0.0) >= WAITING_SECONDS for one in told.levers)
+
+
+def crowded(told: Levers) -> str | None:
+    """A word of caution where requests wait for slots."""
+    if not _waits(told):
+        return None
+    now = next(one.base_wait_seconds for one in told.levers)
+    return (
+        f"At present requests wait for a slot: 5 % of them {span(now or 0.0)} or longer, in the replay. Those that wait for one "
+        "adapter enter together and share its load. A lever that ends the waiting can therefore add loads and still be right: look "
+        "at the wait first, by which the levers are sorted here. The curve of misses knows nothing of waiting."
+    )
 
 
 def plan_of(plan: Plan) -> str:
@@ -112,6 +138,10 @@ def tiles(plan: Plan, told: Foretold, month: tuple[float | None, float | None], 
             bad=told.effect is not None and told.effect < 0,
         ),
     ]
+    waits = beside(_seconds(told.base_wait_seconds), _seconds(told.wait_seconds))
+    drawn.append(
+        tile("Wait for a slot, p95", waits[0], note=_and(waits[1], "without the time that loads take"), provenance=known)
+    )
     if month[0] is not None and month[1] is not None:
         money = beside(f"{month[0]:,.0f}", f"{month[1]:,.0f}")
         drawn.append(tile("GPUs a month", money[0], unit=f" {currency}", note=_and(money[1], "730 hours")))
@@ -152,6 +182,10 @@ def stood(told: Scored) -> str:
         "How full the KV cache was is not known: its part of a score is left out, and running ÷ 256 stands for the load. "
         f"A router sees the pods as they were when it looked last, some seconds before.{left_out}"
     )
+
+
+def _seconds(value: float | None) -> str:
+    return "unknown" if value is None else span(value)
 
 
 def _and(*parts: str) -> str:

@@ -8,6 +8,7 @@ none comes near, or there is one pod, slots and pins are replayed on the recorde
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -51,7 +52,9 @@ class Lever:
 
     ``lever``: slots, pins, pods or routing; ``amount``: slots or pods added, adapters pinned. ``effect`` is the share of the
     window's loads that it would have removed (negative: it adds loads), ``low`` … ``high`` its 95 % interval. ``adapters`` are
-    those pinned. ``method`` says what was replayed.
+    those pinned. ``method`` says what was replayed. ``wait_seconds`` is the 95th percentile of what requests would have waited for
+    a slot, beside that of the present: where requests wait, those for one adapter enter together and share its load, so a lever
+    that ends the waiting can add loads. Loads alone say nothing there.
     """
 
     lever: str
@@ -64,6 +67,8 @@ class Lever:
     base_loads: int
     method: str
     adapters: tuple[str, ...] = ()
+    wait_seconds: float | None = None
+    base_wait_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +101,9 @@ def levers(requests: pl.LazyFrame, window: Window, slots: Mapping[str, int]) -> 
     past = _past(requests, window, slots)
     if past is None:
         return NOTHING
-    recorded = _loads(past, past.fleet())
-    miss_ratio = float(recorded.sum()) / past.counted if past.counted else None
-    if recorded.sum() < LEAST_LOADS:
+    recorded = _counted(past, past.fleet())
+    miss_ratio = float(recorded.loads.sum()) / past.counted if past.counted else None
+    if recorded.loads.sum() < LEAST_LOADS:
         return Levers((), past.counted, miss_ratio, None, past.provenance)
     present, base = _present(past, recorded)
     tried = (*_tried(past, present), *(_routed(past, present) if present else ()))
@@ -141,6 +146,14 @@ class _Past:
         return "replay" if self.hashes is None else "replay in engine steps"
 
 
+class Counted(NamedTuple):
+    """What a replay comes to: loads by block, swaps, and the 95th percentile of the wait for a slot (None: no request)."""
+
+    loads: NDArray[np.int64]
+    swaps: int
+    wait_seconds: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
@@ -161,7 +174,7 @@ class Foretold:
     """
     What a plan would have made of the counted ``requests``, in ``seconds``, beside a replay of the present.
 
-    ``pinned`` of the plan's pins found room. ``effect``, ``low`` and ``high`` as in :class:`Lever`; None below ``LEAST_LOADS``.
+    ``pinned`` of the plan's pins found room. ``wait_seconds``, ``effect``, ``low`` and ``high`` as in :class:`Lever`; None below ``LEAST_LOADS``.
     """
 
     requests: int
@@ -172,6 +185,8 @@ class Foretold:
     base_loads: int
     swaps: int
     base_swaps: int
+    wait_seconds: float | None
+    base_wait_seconds: float | None
     pinned: int
     effect: float | None
     low: float | None
@@ -199,21 +214,23 @@ def foretell(
     trace = _with_variants(past.trace, plan.variants)
     changed = replace(past, trace=trace, names=past.names + ("",) * (trace.adapters - past.trace.adapters))
     pins = _homes(past, plan.pins)
-    before, swaps_before = _counted(past, past.fleet(), ROUTERS[present] if present else None)
+    before = _counted(past, past.fleet(), ROUTERS[present] if present else None)
     fleet = changed.fleet(plan.slots, pins, plan.pods)
-    after, swaps_after = _counted(changed, fleet, ROUTERS[chosen] if chosen else None, plan.pods)
-    enough = before.sum() >= LEAST_LOADS
+    after = _counted(changed, fleet, ROUTERS[chosen] if chosen else None, plan.pods)
+    enough = before.loads.sum() >= LEAST_LOADS
     how = f"{changed.how} with {chosen}" if chosen else f"{changed.how} on the recorded pods"
-    share, low, high = effect_of(before, after) if enough else (None, None, None)
+    share, low, high = effect_of(before.loads, after.loads) if enough else (None, None, None)
     return Foretold(
         past.counted,
         (window.end - past.start) / SECOND,
         len(past.pods) + plan.pods,
         len(past.pods),
-        int(after.sum()),
-        int(before.sum()),
-        swaps_after,
-        swaps_before,
+        int(after.loads.sum()),
+        int(before.loads.sum()),
+        after.swaps,
+        before.swaps,
+        after.wait_seconds,
+        before.wait_seconds,
         len(pins),
         share,
         low,
@@ -289,13 +306,8 @@ def _past(requests: pl.LazyFrame, window: Window, slots: Mapping[str, int]) -> _
     return _Past(trace, tuple(names), pods, places, inside, block, start, length, provenance)
 
 
-def _loads(past: _Past, fleet: Fleet, router: Router | None = None, pods: int = 0) -> NDArray[np.int64]:
-    """Loads by block, those within a step included."""
-    return _counted(past, fleet, router, pods)[0]
-
-
-def _counted(past: _Past, fleet: Fleet, router: Router | None = None, pods: int = 0) -> tuple[NDArray[np.int64], int]:
-    """Loads by block, and swaps; those within a step included."""
+def _counted(past: _Past, fleet: Fleet, router: Router | None = None, pods: int = 0) -> Counted:
+    """What the fleet does, loads and swaps within a step included."""
     trace = past.trace
     if router is not None:
         trace = Trace(trace.adapter, adapters=trace.adapters, pods=trace.pods + pods, at=trace.at, hold=trace.hold)
@@ -304,10 +316,14 @@ def _counted(past: _Past, fleet: Fleet, router: Router | None = None, pods: int 
     again = told.reloads.at[told.reloads.at >= past.start]
     loads = np.bincount(past.block[past.inside & (told.lookup > 0)], minlength=blocks)
     swaps = int((told.victim[past.inside] >= 0).sum() + (told.reloads.victim[told.reloads.at >= past.start] >= 0).sum())
-    return loads + np.bincount(np.minimum((again - past.start) // past.length, blocks - 1), minlength=blocks), swaps
+    started = past.inside & (told.lookup >= 0)
+    wait = float(np.quantile(told.start[started] - told.at[started], 0.95)) / SECOND if started.any() else None
+    return Counted(
+        loads + np.bincount(np.minimum((again - past.start) // past.length, blocks - 1), minlength=blocks), swaps, wait
+    )
 
 
-Tried = tuple[str, int, str, str, NDArray[np.int64], tuple[str, ...]]
+Tried = tuple[str, int, str, str, Counted, tuple[str, ...]]
 
 
 def _tried(past: _Past, present: str | None) -> Iterator[Tried]:
@@ -316,13 +332,13 @@ def _tried(past: _Past, present: str | None) -> Iterator[Tried]:
     how = f"{past.how} with {present}" if present else f"{past.how} on the recorded pods"
     for more in MORE_SLOTS:
         what = f"+{more} {_plural(more, 'slot')} per pod"
-        yield "slots", more, what, how, _loads(past, past.fleet(more), router), ()
+        yield "slots", more, what, how, _counted(past, past.fleet(more), router), ()
     for top in TOP_PINS:
         pins = _homes(past, top)
         if len(pins) == top:
             names = tuple(past.names[adapter] for _, adapter in pins)
             what = f"pinning the {top} most asked for, each on one pod"
-            yield "pins", top, what, how, _loads(past, past.fleet(pins=pins), router), names
+            yield "pins", top, what, how, _counted(past, past.fleet(pins=pins), router), names
 
 
 def _homes(past: _Past, top: int) -> list[tuple[int, int]]:
@@ -341,36 +357,36 @@ def _homes(past: _Past, top: int) -> list[tuple[int, int]]:
     return pins
 
 
-def _present(past: _Past, recorded: NDArray[np.int64]) -> tuple[str | None, NDArray[np.int64]]:
-    """The router that comes nearest to the recorded pods with its loads by block; None, and theirs, where none comes near."""
+def _present(past: _Past, recorded: Counted) -> tuple[str | None, Counted]:
+    """The router that comes nearest to the recorded pods with its loads, and what it does; None, and they, where none is near."""
     if len(past.pods) == 1:
         return None, recorded
-    base = int(recorded.sum())
-    every = {name: _loads(past, past.fleet(), router) for name, router in ROUTERS.items()}
-    name = min(every, key=lambda one: abs(int(every[one].sum()) - base))
-    return (name, every[name]) if abs(int(every[name].sum()) - base) <= NEAR * base else (None, recorded)
+    base = int(recorded.loads.sum())
+    every = {name: _counted(past, past.fleet(), router) for name, router in ROUTERS.items()}
+    name = min(every, key=lambda one: abs(int(every[one].loads.sum()) - base))
+    return (name, every[name]) if abs(int(every[name].loads.sum()) - base) <= NEAR * base else (None, recorded)
 
 
 def _routed(past: _Past, present: str) -> Iterator[Tried]:
     router = ROUTERS[present]
-    one = _loads(past, past.fleet(pods=1), router, pods=1)
+    one = _counted(past, past.fleet(pods=1), router, pods=1)
     yield "pods", 1, "one more pod", f"{past.how} with {present}", one, ()
     if present != "llm-d's residency scorer":
-        other = _loads(past, past.fleet(), replace(LLM_D_RESIDENCY))
+        other = _counted(past, past.fleet(), replace(LLM_D_RESIDENCY))
         what = "routing by residency (llm-d's proposed scorer)"
         yield "routing", 0, what, f"{past.how}, {present} against llm-d's residency scorer", other, ()
 
 
 def _compared(
-    base: NDArray[np.int64],
+    base: Counted,
     lever: str,
     amount: int,
     what: str,
     method: str,
-    loads: NDArray[np.int64],
+    told: Counted,
     adapters: tuple[str, ...],
 ) -> Lever:
-    effect, low, high = effect_of(base, loads)
+    effect, low, high = effect_of(base.loads, told.loads)
     return Lever(
         lever,
         amount,
@@ -378,10 +394,12 @@ def _compared(
         effect,
         low,
         high,
-        int(loads.sum()),
-        int(base.sum()),
+        int(told.loads.sum()),
+        int(base.loads.sum()),
         method,
         adapters,
+        told.wait_seconds,
+        base.wait_seconds,
     )
 
 
