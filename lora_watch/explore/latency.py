@@ -130,9 +130,7 @@ def _p95(row: Mapping[str, Any]) -> Markup:
         "unknown" if row["p95_seconds"] is None else span(row["p95_seconds"]),
         note="what it would be without loads is unknown" if without is None else f"without loads {span(without)}",
         provenance=row["provenance"],
-        limit_text=""
-        if row["replay_error_seconds"] is None
-        else f"the replay is off by up to {span(row['replay_error_seconds'])}",
+        limit_text=_error(row["replay_error_seconds"]),
     )
 
 
@@ -168,6 +166,12 @@ def _why(row: Mapping[str, Any]) -> str:
     if not row["requests"]:
         return "no request with a known latency"
     return f"{count(row['unknown_loads'] or 0, 'load')} of unknown length" if row["unknown_loads"] else "nothing was slow"
+
+
+def _error(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return "the replay meets the recorded ends" if seconds < 0.001 else f"the replay misses recorded ends by {span(seconds)} (P95)"
 
 
 def _interval(low: float | None, high: float | None, told: Any) -> str:

@@ -7,7 +7,7 @@ from lora_watch.diagnose.finding import Finding, Possible, Remedy
 from lora_watch.diagnose.words import listed, named
 from lora_watch.explore.cards import effect
 from lora_watch.explore.colours import SEVERITIES, STATES
-from lora_watch.explore.markup import Markup, badge, tag
+from lora_watch.explore.markup import Markup, badge, tag, together
 from lora_watch.explore.view import moment
 
 WORDS = {State.HEALTHY: "healthy", State.WATCH: "watch", State.HARM: "harm", State.UNKNOWN: "unknown"}
@@ -27,7 +27,7 @@ def state(pool: PoolState) -> Markup:
         tag(
             "div",
             tag("span", WORDS[pool.state], class_="lw-state", style=f"background:{STATES[pool.state]}"),
-            tag("span", pool.sentence),
+            tag("span", prose(pool.sentence)),
             class_="lw-pool-head",
         ),
         _margins(pool),
@@ -50,8 +50,8 @@ def finding(told: Finding, end: int, note: str = "") -> Markup:
     return tag(
         "div",
         head,
-        tag("div", told.summary, class_="lw-summary"),
-        tag("div", told.cause, class_="lw-cause"),
+        tag("div", prose(told.summary), class_="lw-summary"),
+        tag("div", prose(told.cause), class_="lw-cause"),
         tag("div", _seen(told), _remedies(told.remedies), class_="lw-card-body"),
         _list("What not to do", told.avoid, "lw-avoid"),
         _list("Unknown", told.unknown, "lw-unknown"),
@@ -67,6 +67,14 @@ def since(told: Finding, end: int) -> str:
     return f"{'as of' if told.since >= end else 'since'} {moment(told.since)} UTC"
 
 
+def prose(text: str) -> Markup:
+    """A sentence in which what stands between backticks is code, as in a terminal; nothing else in it means anything."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one without its partner
+        return together(text)
+    return together(*(tag("code", part) if at % 2 else part for at, part in enumerate(parts)))
+
+
 def gaps(found: Sequence[Gap]) -> Markup:
     """What can't be told, why, and what would tell it."""
     rows = [
@@ -74,7 +82,7 @@ def gaps(found: Sequence[Gap]) -> Markup:
             "tr",
             tag("td", f"{gap.what} ({listed(gap.pods, 3)})" if gap.pods else gap.what),
             tag("td", gap.why),
-            tag("td", gap.how),
+            tag("td", prose(gap.how)),
         )
         for gap in found
     ]
@@ -112,7 +120,7 @@ def _method(method: str) -> Markup:
 
 
 def _seen(told: Finding) -> Markup:
-    lines = [tag("li", one.text, " ", badge(one.provenance), " ", _method(one.method)) for one in told.evidence]
+    lines = [tag("li", prose(one.text), " ", badge(one.provenance), " ", _method(one.method)) for one in told.evidence]
     return tag("div", tag("h5", "Evidence"), tag("ul", lines)) if lines else Markup("")
 
 
@@ -123,7 +131,7 @@ def _remedies(remedies: Iterable[Remedy]) -> Markup:
 
 def _remedy(one: Remedy) -> Markup:
     takes = one.possible.takes if one.possible is not Possible.NOW else "can be done now"
-    told = [tag("div", one.text, class_="lw-remedy")]
+    told = [tag("div", prose(one.text), class_="lw-remedy")]
     if one.effect is not None:
         share = min(abs(one.effect), 1.0)
         worse = " lw-worse" if one.effect < 0 else ""
@@ -141,4 +149,4 @@ def _remedy(one: Remedy) -> Markup:
 
 
 def _list(title: str, lines: Sequence[str], kind: str) -> Markup:
-    return tag("div", tag("h5", title), tag("ul", (tag("li", line) for line in lines)), class_=kind) if lines else Markup("")
+    return tag("div", tag("h5", title), tag("ul", (tag("li", prose(line)) for line in lines)), class_=kind) if lines else Markup("")

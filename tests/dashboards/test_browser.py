@@ -49,7 +49,7 @@ def explorer(thursday: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     asked = ("lora_watch.cli", "explore", "--data", str(thursday), "--port", str(port), "--base-path", "/lora")
     with Process(*asked, word="explorer", log=log) as started:
         patient = requests.Session()
-        patient.mount("http://", HTTPAdapter(max_retries=Retry(connect=60, backoff_factor=0.2, backoff_max=1)))
+        patient.mount("http://", HTTPAdapter(max_retries=Retry(120, backoff_factor=0.2, backoff_max=1)))
         with patient:
             patient.get(f"{started.address}/_stcore/health", timeout=10).raise_for_status()
         yield started.address
@@ -79,9 +79,9 @@ class Watched:
 
     def settled(self) -> Page:
         """The page once everything that it waits for is there."""
-        expect(self.page.locator(".lw-window")).to_be_visible(timeout=PATIENCE)
-        expect(self.page.locator(".lw-waiting")).to_have_count(0, timeout=PATIENCE)
+        expect(self.page.locator(".lw-settled")).to_have_count(1, timeout=PATIENCE)
         expect(self.page.get_by_test_id("stStatusWidget")).to_have_count(0, timeout=PATIENCE)
+        expect(self.page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=PATIENCE)
         return self.page
 
     def shot(self, name: str) -> None:

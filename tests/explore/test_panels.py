@@ -50,7 +50,7 @@ def finding(text: str = "60 adapters on 32 slots", **changed: object) -> Finding
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_name_anywhere_in_a_finding_is_text(text: str):
     drawn = panels.finding(finding(text), AT + MINUTE, text)
-    assert Read(drawn).tags <= {"div", "span", "h5", "ul", "ol", "li"}
+    assert Read(drawn).tags <= {"div", "span", "h5", "ul", "ol", "li", "code"}
     assert not [char for char in drawn if not char.isprintable()]
 
 
@@ -94,6 +94,11 @@ def test_a_pool_is_told_with_its_margins_and_what_is_unknown():
     text = Read(panels.state(PoolState("c", "p", "", 2, 8, 6, State.HEALTHY, "all is well", margins))).text
     for part in ("healthy", "all is well", "requests that miss: 3 %", "trouble from 20 %", "rho: unknown, since no week"):
         assert part in text
+
+
+def test_what_stands_between_backticks_is_code_and_one_alone_is_not():
+    assert panels.prose("run `lora-watch <x>` now") == "run <code>lora-watch &lt;x&gt;</code> now"
+    assert panels.prose("a ` b") == "a ` b"
 
 
 def test_a_gap_says_what_why_and_how():

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from lora_watch.explore.markup import tag
 from widgets import scene
 
 AWAITED_SECONDS = 0.6
@@ -11,10 +12,15 @@ LIVE_SECONDS = 15.0
 
 
 def beat() -> None:
-    """Draw the page again once there is something new to draw: the last thing that a run does."""
+    """
+    Draw the page again once there is something new to draw: the last thing that a run does. A page that waits for nothing any
+    more ends with an element of the class ``lw-settled``.
+    """
     if scene.awaited():
         st.fragment(_answered, run_every=AWAITED_SECONDS)()
-    elif scene.view().live:
+        return
+    st.html(tag("div", "", class_="lw-settled", hidden="hidden"))
+    if scene.view().live:
         st.fragment(_went_on, run_every=LIVE_SECONDS)()
 
 

@@ -1,5 +1,7 @@
 """Streamlit's own sign-in, where it is switched on."""
 
+from pathlib import Path
+
 import streamlit as st
 
 SECTION = "auth"
@@ -8,7 +10,7 @@ SECTION = "auth"
 
 def required() -> None:
     """Stop here with a button where a sign-in is needed and has not been."""
-    if not _switched_on() or st.user.is_logged_in:
+    if not _switched_on() or st.user.get("is_logged_in"):
         return
     st.title("lora_watch")
     st.write("Sign in to see it.")
@@ -17,4 +19,6 @@ def required() -> None:
 
 
 def _switched_on() -> bool:
-    return bool(st.secrets.load_if_toml_exists()) and SECTION in st.secrets
+    """A file of secrets that cannot be read ends the page: what it switches on is not known."""
+    there = any(Path(file).exists() for file in st.get_option("secrets.files"))
+    return (there or bool(st.secrets.load_if_toml_exists())) and SECTION in st.secrets
