@@ -90,8 +90,9 @@ def crowded(told: Levers) -> str | None:
     now = next(one.base_wait_seconds for one in told.levers)
     return (
         f"At present requests wait for a slot: 5 % of them {span(now or 0.0)} or longer, in the replay. Those that wait for one "
-        "adapter enter together and share its load. A lever that ends the waiting can therefore add loads and still be right: look "
-        "at the wait first, by which the levers are sorted here. The curve of misses knows nothing of waiting."
+        "adapter enter together and share its load. A lever that ends the waiting can therefore add loads and still be right, and "
+        "one that removes loads can be wrong: look at the wait first, by which the levers are sorted here. The curve of misses "
+        "knows nothing of waiting."
     )
 
 

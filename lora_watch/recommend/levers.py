@@ -52,9 +52,9 @@ class Lever:
 
     ``lever``: slots, pins, pods or routing; ``amount``: slots or pods added, adapters pinned. ``effect`` is the share of the
     window's loads that it would have removed (negative: it adds loads), ``low`` … ``high`` its 95 % interval. ``adapters`` are
-    those pinned. ``method`` says what was replayed. ``wait_seconds`` is the 95th percentile of what requests would have waited for
-    a slot, beside that of the present: where requests wait, those for one adapter enter together and share its load, so a lever
-    that ends the waiting can add loads. Loads alone say nothing there.
+    those pinned. ``method`` says what was replayed. ``wait_seconds`` is the 95th percentile of what requests would have waited
+    for a slot, beside that of the present: where requests wait, those for one adapter enter together and share its load, so a
+    lever that ends the waiting can add loads, and one that makes them wait longer remove some. Loads alone say nothing there.
     """
 
     lever: str
@@ -174,7 +174,8 @@ class Foretold:
     """
     What a plan would have made of the counted ``requests``, in ``seconds``, beside a replay of the present.
 
-    ``pinned`` of the plan's pins found room. ``wait_seconds``, ``effect``, ``low`` and ``high`` as in :class:`Lever`; None below ``LEAST_LOADS``.
+    ``pinned`` of the plan's pins found room. ``wait_seconds``, ``effect``, ``low`` and ``high`` as in :class:`Lever`, the last
+    three None below ``LEAST_LOADS``.
     """
 
     requests: int
