@@ -23,15 +23,11 @@ def show(chosen: View) -> None:
     st.rerun()
 
 
-def follow(before: View, adapter: str) -> View:
-    return before.of("adapter", () if before.adapter == (adapter,) else (adapter,))
-
-
 with st.container(horizontal=True, gap="small", vertical_alignment="center", key="lw_move"):
     for name, span in happened.moves(window, page.end):
         if st.button(name, key=f"lw_move_{name}", disabled=span is None) and span is not None:
             show(replace(view, span=span, live=False))
-    notes.plain("Mark a span in the figure to zoom in; choose adapters above, or click a bar, to follow them.")
+    notes.plain("Mark a span in the figure to zoom in; choose adapters above to follow them.")
 
 step, bin = step_of(window, COLUMNS), step_of(window, BINS)
 parts, missing = page.by_day("timeline", part, page.store, page.lookback, step, bin, key=(step, bin), of="slots")
@@ -49,7 +45,7 @@ if parts:
         st.html(happened.legend(whole, followed))
         bands = [(one.start, window.end if one.end is None else one.end, SEVERITIES[one.severity]) for one in incidents]
         drawn = timeline_figure(whole, window, bin, followed=followed, bands=bands)
-        charts.picked("timeline", drawn, happened.sentence(whole, window), view, follow)
+        charts.brushed("timeline", drawn, happened.sentence(whole, window), view)
         untold = whole.pods.filter(~pl.col("told"))
         notes.plain(
             badge(whole.provenance),

@@ -11,8 +11,6 @@ from lora_watch.explore.view import moment
 from lora_watch.model import SECOND
 from lora_watch.recommend.levers import Foretold, Levers, Plan
 
-WAITING_SECONDS = 0.5
-"""A wait for a slot, at the 95th percentile, from which on the wait says more than the number of loads."""
 LEVERS = {
     "what": Column("Lever"),
     "effect": Column("Loads it removes", "percent", "of the loads of the replayed hour; below zero it adds some"),
@@ -80,7 +78,7 @@ def lever_rows(told: Levers) -> pl.DataFrame:
 
 def _waits(told: Levers) -> bool:
     """Whether requests wait for slots at present: then that is what hurts, and not the number of loads."""
-    return any((one.base_wait_seconds or 0.0) >= WAITING_SECONDS for one in told.levers)
+    return any(one.waiting for one in told.levers)
 
 
 def crowded(told: Levers) -> str | None:
@@ -90,9 +88,9 @@ def crowded(told: Levers) -> str | None:
     now = next(one.base_wait_seconds for one in told.levers)
     return (
         f"At present requests wait for a slot: 5 % of them {span(now or 0.0)} or longer, in the replay. Those that wait for one "
-        "adapter enter together and share its load. A lever that ends the waiting can therefore add loads and still be right, and "
-        "one that removes loads can be wrong: look at the wait first, by which the levers are sorted here. The curve of misses "
-        "knows nothing of waiting."
+        "adapter enter together and share its load. A lever that ends the waiting can therefore add loads and still be right, "
+        "and one that removes loads can be wrong: look at the wait first, by which the levers are sorted here. The curve of "
+        "misses knows nothing of waiting."
     )
 
 

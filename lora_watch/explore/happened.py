@@ -122,8 +122,17 @@ def drawn(whole: Part, left_out: int) -> str:
             f"{whole.count:,} stays, in cells of {_length(whole.step)}: the colour is of the adapter that was there longest. "
             f"With {MOST_STAYS:,} stays or fewer each is drawn by itself."
         )
+    if _gaps(whole):
+        how += " What is blank was empty, or held who was loaded before anything that is stored tells it."
     less = f" {left_out} more slots are not drawn: choose pods." if left_out else ""
     return how + less
+
+
+def _gaps(whole: Part) -> bool:
+    """Whether a slot that is drawn is blank anywhere."""
+    lanes = whole.cells.select(LANE).n_unique()
+    spent = lanes * (whole.window.end - whole.window.start)
+    return bool(whole.held["micros"].sum() < 0.995 * spent)
 
 
 def untold(pods: pl.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""What somebody marked or clicked in a figure, as the browser tells it: a span of time, an adapter."""
+"""What somebody marked in a figure, as the browser tells it: a span of time."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,16 +24,6 @@ def marked(selection: Mapping[str, Any]) -> Window | None:
         return None
     start = ends[0] - ends[0] % _GRAIN
     return Window(start, max(ends[-1], start + SHORTEST))
-
-
-def adapter_of(selection: Mapping[str, Any]) -> str | None:
-    """The adapter of the point that was clicked: the first of its ``customdata``."""
-    try:
-        data = selection["points"][-1]["customdata"]
-        name = data[0] if isinstance(data, list | tuple) else data
-    except (KeyError, IndexError, TypeError):
-        return None
-    return name if isinstance(name, str) else None
 
 
 def _micros(text: object) -> int:

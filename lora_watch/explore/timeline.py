@@ -12,11 +12,12 @@ import polars as pl
 
 from lora_watch.derive.groups import ENGINE, POD, POOL, ranked_provenance, worst_provenance
 from lora_watch.derive.shards import bucket_ranges, shards_for
+from lora_watch.derive.stays import stays
 from lora_watch.derive.timeline import timeline
 from lora_watch.explore.around import Around
 from lora_watch.explore.extent import pods_of
-from lora_watch.explore.queries import Past
-from lora_watch.model import SECOND, Window, worst
+from lora_watch.explore.queries import PASSING, Past
+from lora_watch.model import DAY, SECOND, Window, worst
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
 from lora_watch.store.tables import DAMAGED, Store, translated
 
@@ -28,6 +29,8 @@ COLUMNS = 720
 """Cells side by side, at most."""
 BINS = 240
 """Points of a line, at most."""
+FURTHER = 30 * DAY
+"""So far back the loads of quiet pods are looked for: what nobody evicts may sit there for weeks."""
 LEAST_FOR_P95 = 20
 """With fewer requests in a bin than these, the slowest one would be its 95th percentile."""
 STEPS = tuple(
@@ -133,6 +136,8 @@ def _slots(window: Window, store: Store, lookback: int, step: int, bin: int) -> 
     """Who sat where, and the counts of each bin, of some whole pods."""
     read = LongStays(store, window, lookback)
     sat = _inside(read.stays, window)
+    pods = pods_of(store, window)
+    sat = _further(store, window, sat, pods, lookback)
     told = sat.select(pl.col(POD).fill_null("")).unique().with_columns(told=pl.lit(value=True))
     start, end = pl.col("start"), pl.col("end")
     slots = Part(
@@ -144,7 +149,7 @@ def _slots(window: Window, store: Store, lookback: int, step: int, bin: int) -> 
         _held([sat.select(*POD, "adapter", micros=end - start, stays=pl.lit(1, dtype=pl.Int64), first=start, last=end)]),
         _restarts(read.boots, window),
         pl.DataFrame(schema=COURSE),
-        pods_of(store, window).join(told, on=POD, how="left").with_columns(pl.col("told").fill_null(value=False)),
+        pods.join(told, on=POD, how="left").with_columns(pl.col("told").fill_null(value=False)),
         sat.select(worst_provenance()).item(),
     )
     with reading(store):
@@ -153,10 +158,28 @@ def _slots(window: Window, store: Store, lookback: int, step: int, bin: int) -> 
     return slots, counts.select(*POOL, "at", "pods", "requests", "loads", "swaps", "provenance")
 
 
-def _inside(stays: pl.LazyFrame, window: Window) -> pl.DataFrame:
+def _further(store: Store, window: Window, sat: pl.DataFrame, pods: pl.DataFrame, lookback: int) -> pl.DataFrame:
+    """
+    The stays, those of quiet pods looked for further back: of pods that are known to have fewer residents when the window begins
+    than another of their pool, or none, the loads of ``FURTHER`` are read.
+    """
+    there = sat.filter(pl.col("start") == window.start).group_by(pl.col(POD).fill_null("")).agg(residents=pl.len())
+    known = pods.join(there, on=POD, how="left").with_columns(pl.col("residents").fill_null(0))
+    quiet = known.filter((pl.col("residents") < pl.col("residents").max().over(POOL)) | (pl.col("residents") == 0))
+    if quiet.is_empty() or lookback >= FURTHER:
+        return sat
+    which = pl.struct(pl.col(POD).fill_null(""))
+    chosen = which.is_in(quiet.select(POD).to_dicts())
+    events = store.rows(
+        ADAPTER_EVENTS, Window(max(window.start - FURTHER, 0), window.end), chosen & ~pl.col("kind").is_in(PASSING)
+    )
+    return pl.concat([sat.filter(~chosen), _inside(stays(events.lazy()), window)]).sort(*ENGINE, "start", "slot")
+
+
+def _inside(told: pl.LazyFrame, window: Window) -> pl.DataFrame:
     """The stays that reach into the window, as far as they are inside; each in a slot, found for it where none is told."""
     name = pl.coalesce("adapter", pl.format("id {}", pl.col("adapter_id")))
-    inside = stays.select(
+    inside = told.select(
         *ENGINE,
         "slot",
         adapter=name,

@@ -117,7 +117,6 @@ def timeline_figure(
         hovermode="closest",
         dragmode="select",
         selectdirection="h",
-        clickmode="event+select",
         margin={"t": 30},
         bargap=0,
     )
@@ -150,7 +149,6 @@ def _bars(drawn: go.Figure, sat: pl.DataFrame, placed: Lanes, followed: set[str]
             "color": [_colour(name, followed) for name in names],
             "line": {"width": 0.5, "color": "rgba(255,255,255,0.55)"},
         },
-        customdata=[[name] for name in names],
         text=[label(name) if written else "" for name in names],
         textposition="inside",
         insidetextanchor="start",
