@@ -130,6 +130,10 @@ def test_without_a_word_the_window_is_the_last_hour(data: Notebook):
         ({"start": True}, "is a moment"),
         ({"start": END + 10 * DAY}, "begins before it ends"),
         ({"start": 1.5}, "`start` cannot be read"),
+        ({"start": -(10**18)}, "longer than 3660 days"),
+        ({"last": "999999999d"}, "longer than 3660 days"),
+        ({"end": 2**63}, "behind the year 9999"),
+        ({"end": datetime.max.replace(tzinfo=UTC), "last": "36600d"}, "longer than 3660 days"),
     ],
 )
 def test_a_window_that_makes_no_sense_says_what_would(data: Notebook, window: dict[str, Any], said: str):
@@ -141,6 +145,11 @@ def test_a_window_that_makes_no_sense_says_what_would(data: Notebook, window: di
 def test_a_group_that_nobody_knows_names_those_there_are(data: Notebook, by: Any):
     with pytest.raises(LoraWatchError, match="pod, pool, adapter, cluster"):
         data.swaps(LAST, by=by)
+
+
+def test_evictions_have_no_rows_by_adapter_and_that_is_said(data: Notebook):
+    with pytest.raises(LoraWatchError, match="choose pod, pool or cluster"):
+        data.around_evictions(LAST, by="adapter")
 
 
 def test_rows_come_as_they_are_stored(data: Notebook):

@@ -16,6 +16,7 @@ from lora_watch.diagnose.life import Change
 from lora_watch.diagnose.postmortem import as_markdown, as_text
 from lora_watch.diagnose.stored import states
 from lora_watch.errors import LoraWatchError
+from lora_watch.explore.status import bounded
 from lora_watch.model import DAY, MINUTE, SECOND, Window
 from lora_watch.schema import FINDINGS
 from lora_watch.store.tables import Store
@@ -58,16 +59,16 @@ def window_until(last: str, at: str | None, now: int) -> Window:
     """
     The window of a command: ``last`` such as ``7d``, up to ``at`` (ISO 8601 with a zone), else up to ``now``.
 
-    LoraWatchError where either is not readable.
+    LoraWatchError where either is not readable, or the window is too long.
     """
     try:
         length = round(parse_duration(last).total_seconds() * SECOND)
         end = now + 1 if at is None else moment(at)
         if length <= 0:
             raise ValueError(f"{last!r} is no length of time")
-        return Window(end - length, end)
     except (ValueError, OverflowError) as error:
         raise LoraWatchError(f"cannot read the window: {error}") from error
+    return bounded(end - length, end)
 
 
 def moment(text: str) -> int:

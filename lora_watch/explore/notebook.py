@@ -31,6 +31,7 @@ from lora_watch.errors import LoraWatchError
 from lora_watch.explore import findings
 from lora_watch.explore.around import STRUCTURES, WARM_UP, Around
 from lora_watch.explore.queries import FIGURES, Frames, Overview, Past, newest, overview_by_shards
+from lora_watch.explore.status import bounded
 from lora_watch.model import HOUR, SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS, FINDINGS, MEASURED, REQUESTS, SAMPLES, Table
 from lora_watch.store.tables import Store
@@ -100,10 +101,7 @@ class Notebook:
             length = round(parse_duration(USUAL if last is None else last).total_seconds() * SECOND)
         except ValueError as error:
             raise LoraWatchError(f"cannot read the window: {error}") from error
-        begin = until - length if start is None else _micros(start, "start")
-        if begin >= until:
-            raise LoraWatchError(f"a window begins before it ends, not from {utc(begin)} to {utc(until)}")
-        return Window(begin, until)
+        return bounded(until - length if start is None else _micros(start, "start"), until)
 
     def residency(self, last: str | None = None, *, by: By = "pod", **span: Unpack[Span]) -> pl.DataFrame:
         """How long adapters stay in a slot: p50 and p95 with what they leave out (:mod:`lora_watch.derive.residency`)."""
@@ -178,6 +176,8 @@ class Notebook:
 
     def around_evictions(self, last: str | None = None, *, by: By = "pool", **span: Unpack[Span]) -> pl.DataFrame:
         """Mean latency before and after evictions (:func:`lora_watch.derive.attribution.around_evictions`)."""
+        if "adapter" in _keys(by)[0]:
+            raise LoraWatchError("an eviction is an event of an engine: choose pod, pool or cluster, not adapter")
         window = self.window(last, **span)
         return self._derived(
             by,

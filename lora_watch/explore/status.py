@@ -21,6 +21,8 @@ from lora_watch.store.tables import Store
 
 LONGEST_WINDOW = 3_660 * DAY
 """Ten years: what a longer window holds was never kept."""
+YEAR_10000 = 253_402_300_800 * SECOND
+"""µs UTC; no calendar goes on from here."""
 UPPER = frozenset({"B", "D"})
 """Grades of the inference share whose figure is the most it can have been."""
 NAME_WIDTH = 48
@@ -66,6 +68,22 @@ def window_of(last: str, at: str | None) -> tuple[int, int | None]:
     if end < length:
         raise LoraWatchError(f"a window of {last} that ends at {at!r} begins before 1970: nothing can be stored of it")
     return length, end
+
+
+def bounded(start: int, end: int) -> Window:
+    """
+    The window, µs UTC. LoraWatchError where it is empty, longer than ``LONGEST_WINDOW`` or reaches behind the year 9999.
+
+    >>> bounded(0, DAY).seconds
+    86400.0
+    """
+    if start >= end:
+        raise LoraWatchError(f"a window begins before it ends, not from {utc(start)} to {utc(end)}")
+    if end > YEAR_10000:
+        raise LoraWatchError(f"a window that ends at {utc(end)} ends behind the year 9999: nothing can be stored of it")
+    if end - start > LONGEST_WINDOW:
+        raise LoraWatchError(f"from {utc(start)} to {utc(end)} is longer than {LONGEST_WINDOW // DAY} days")
+    return Window(start, end)
 
 
 def read(store: Store, span: tuple[int, int | None], *, lookback: int, now: int | None = None) -> Overview:

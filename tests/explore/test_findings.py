@@ -145,6 +145,12 @@ def test_the_window_up_to_now_holds_now():
     assert window_until("7d", "2026-11-30T11:15:00+01:00", 5 * SECOND).end == START
 
 
+@pytest.mark.parametrize(("last", "at"), [("999999999d", None), ("36600d", "2026-11-30T11:15:00Z")])
+def test_a_window_longer_than_anything_is_kept_is_refused(last: str, at: str | None):
+    with pytest.raises(LoraWatchError, match="longer than 3660 days"):
+        window_until(last, at, START)
+
+
 def test_what_was_open_at_the_end_of_the_window_is_open_there(tmp_path: Path):
     stored(tmp_path, 0, 10, looks=5)
     assert "goes on" in run("incidents", "--data", str(tmp_path), "--at", "2026-11-30T10:20:00Z")[1]
