@@ -13,7 +13,7 @@ from lora_watch.derive.usual_misses import DAYS, MissLimit
 from lora_watch.derive.warning import LIMITS
 from lora_watch.diagnose.words import count, percent
 from lora_watch.model import HOUR, MINUTE, SECOND, Provenance, Window, worst
-from lora_watch.recommend.levers import NOTHING, Levers
+from lora_watch.recommend.levers import NOTHING, Lever, Levers
 
 RECENT = 10 * MINUTE
 """What "now" means where a rate needs some time to be one."""
@@ -69,9 +69,14 @@ class PoolFacts:
             self._cache[part] = self.replay(part)
         return self._cache[part]
 
-    def effect(self, lever: str, amount: int) -> float | None:
-        """The share of the loads that a lever would have removed, None where it was not replayed."""
-        return next((one.effect for one in self.levers.levers if (one.lever, one.amount) == (lever, amount)), None)
+    def lever(self, name: str, amount: int) -> Lever | None:
+        """A lever as it was replayed, None where it was not."""
+        return next((one for one in self.levers.levers if (one.lever, one.amount) == (name, amount)), None)
+
+    def removed(self, name: str, amount: int) -> float | None:
+        """The share of what hurts (swaps, or the wait for slots) that a lever would have removed, None without a replay."""
+        one = self.lever(name, amount)
+        return None if one is None else one.removed
 
     def warned(self, name: str) -> float | None:
         """A number of the early warning, None where it is not known."""

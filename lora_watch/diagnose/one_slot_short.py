@@ -21,7 +21,8 @@ def removed_by_one_slot(facts: PoolFacts) -> float | None:
 
     By the replay of a thrash since its onset; without one by the miss-ratio curves of the last ten minutes.
     """
-    share = facts.effect("slots", 1) if facts.onset is not None else None
+    slot = facts.lever("slots", 1) if facts.onset is not None else None
+    share = None if slot is None else slot.effect
     if share is None:
         now, more = facts.warned("predicted_miss_ratio"), facts.warned("predicted_miss_ratio_one_slot_more")
         share = 1 - more / now if now and more is not None else None
@@ -80,7 +81,7 @@ def one_slot_short(facts: PoolFacts) -> Iterator[Finding]:
                 f"+1 slot per pod (--max-loras {each} → {each + 1})",
                 effect=removed,
                 method="replay"
-                if facts.onset is not None and facts.effect("slots", 1) is not None
+                if facts.onset is not None and facts.lever("slots", 1) is not None
                 else "miss-ratio curve of each pod",
                 why="a slot costs GPU memory that the KV cache has now",
             ),

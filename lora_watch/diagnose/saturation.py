@@ -1,6 +1,7 @@
 """The harm: the pool will, or does, get more work than it can do."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from lora_watch.derive.forecast import Basis
@@ -120,18 +121,12 @@ def _remedies(facts: PoolFacts, word: Bottleneck | None) -> tuple[Remedy, ...]:
     more = f" (--max-loras {each} → {each + 1})" if each else ""
     remedies = [Remedy("pods", "add pods: each brings slots, seats and time", Possible.SCALE, of="load")]
     if word in (Bottleneck.SLOTS, Bottleneck.LOADS):
-        slots = next((one for one in facts.levers.levers if (one.lever, one.amount) == ("slots", 1)), None)
-        remedies.insert(
-            0,
-            Remedy(
-                "slots",
-                f"one more slot per pod{more}",
-                effect=slots.effect if slots and word is Bottleneck.LOADS else None,
-                low=slots.low if slots and word is Bottleneck.LOADS else None,
-                high=slots.high if slots and word is Bottleneck.LOADS else None,
-                method=slots.method if slots and word is Bottleneck.LOADS else "",
-            ),
-        )
+        slots = facts.lever("slots", 1)
+        slot = Remedy("slots", f"one more slot per pod{more}")
+        if slots is not None and (slots.waiting or word is Bottleneck.LOADS):
+            low, high = (None, None) if slots.waiting else (slots.low, slots.high)
+            slot = replace(slot, effect=slots.removed, low=low, high=high, of=slots.of, method=slots.method)
+        remedies.insert(0, slot)
         remedies.append(Remedy("routing", "route by adapter, so that a pod is asked for fewer of them", Possible.ROUTER))
     if word is Bottleneck.SEATS:
         remedies.insert(0, Remedy("configuration", "raise --max-num-seqs, if the KV cache has room for it", of="waits"))

@@ -124,11 +124,13 @@ def _severity(stalled: float | None) -> Severity:
 def _cause(facts: PoolFacts, new: tuple[str, ...], share: float, before: float | None, now: float) -> tuple[str, str, Confidence]:
     slots, each, active = facts.slots, facts.slots_per_pod or 0, facts.active_adapters
     rise = f"misses {percent(before)} → {percent(now)}" if before is not None else f"{percent(now)} of requests miss"
-    slot = facts.effect("slots", 1)
-    pins = max((effect for top in TOP_PINS if (effect := facts.effect("pins", top)) is not None), default=None)
+    slot = facts.lever("slots", 1)
+    pins = max((less for top in TOP_PINS if (less := facts.removed("pins", top)) is not None), default=None)
     better = ""
-    if slot is not None and pins is not None and slot > pins:
-        better = f" One more slot per pod helps more than pins: {percent(slot)} of the swaps against {percent(pins)}."
+    if slot is not None and pins is not None and slot.removed > pins:
+        worse = "; pins make it longer" if slot.waiting else "; pins add some"
+        against = f" against {percent(pins)}" if pins >= 0 else worse
+        better = f" One more slot per pod helps more than pins: {percent(slot.removed)} of the {slot.of}{against}."
     if new:
         name = pattern(new)
         who = f"{count(len(new), 'new adapter')}{f' (`{name}`)' if name else f' ({listed(new)})'}"
@@ -143,8 +145,8 @@ def _cause(facts: PoolFacts, new: tuple[str, ...], share: float, before: float |
             f"{active} adapters share {count(each, 'slot')} per pod, one too few: LRU evicts just the one that is wanted next.",
             Confidence.HIGH,
         )
-    routing = facts.effect("routing", 0)
-    if routing is not None and routing >= 0.5 and slots is not None and active <= slots:
+    routing = facts.lever("routing", 0)
+    if routing is not None and routing.effect >= 0.5 and slots is not None and active <= slots:
         return (
             f"Thrash by routing: {active} adapters would fit {slots} slots, but each pod of {each} is asked for all; {rise}",
             "Requests go to pods that don't hold their adapter, so each pod has to swap what another one holds.",
@@ -192,15 +194,15 @@ def _remedies(facts: PoolFacts, new: tuple[str, ...]) -> tuple[Remedy, ...]:
             one.lever,
             _text(one.lever, one.amount, one.what, facts),
             _possible(one.lever),
-            one.effect,
-            one.low,
-            one.high,
-            of="swaps",
+            one.removed,
+            None if one.waiting else one.low,
+            None if one.waiting else one.high,
+            of=one.of,
             method=one.method,
             why=_why(one.lever),
         )
         for one in facts.levers.levers
-        if one.effect >= NOTHING and (one.lever != "slots" or (facts.effect("slots", one.amount // 2) or 0.0) < ENOUGH)
+        if one.removed >= NOTHING and (one.lever != "slots" or (facts.removed("slots", one.amount // 2) or 0.0) < ENOUGH)
     ]
     if new:
         name = pattern(new)
@@ -233,16 +235,17 @@ def _why(lever: str) -> str:
 
 
 def _avoid(facts: PoolFacts) -> Iterator[str]:
-    pods = facts.effect("pods", 1)
-    if pods is not None and pods < SMALL:
-        yield f"Adding replicas alone: one more pod changes {percent(pods)} of the swaps."
+    pods = facts.lever("pods", 1)
+    if pods is not None and pods.removed < SMALL:
+        less = f"removes {percent(pods.removed)}" if pods.removed >= 0 else f"adds {percent(-pods.removed)}"
+        yield f"Adding replicas alone: one more pod {less} of the {pods.of}."
     elif pods is None:
         yield "Adding replicas alone: behind a router that spreads adapters each new pod swaps like the others."
-    pins = [one.effect for one in facts.levers.levers if one.lever == "pins"]
-    if pins and max(pins) < (facts.effect("slots", 1) or 0):
+    pins = [one.removed for one in facts.levers.levers if one.lever == "pins"]
+    if pins and max(pins) < (facts.removed("slots", 1) or 0):
         yield "Pinning instead of a slot: it takes slots from all other adapters."
     for one in facts.levers.levers:
-        if one.effect < NOTHING and one.lever != "pods":
-            less = "removes nothing" if one.effect > -NOTHING else f"adds {percent(-one.effect)}"
-            yield f"{_text(one.lever, one.amount, one.what, facts).capitalize()}: it {less} of the swaps."
+        if one.removed < NOTHING and one.lever != "pods":
+            less = "removes nothing of" if one.removed > -NOTHING else f"adds {percent(-one.removed)} to"
+            yield f"{_text(one.lever, one.amount, one.what, facts).capitalize()}: it {less} the {one.of}."
     yield "Reading GPU utilisation as load: a GPU that swaps reads busy."

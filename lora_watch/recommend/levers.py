@@ -36,6 +36,8 @@ IN_STEPS = 150_000_000
 """Requests × (adapters × slots of the largest pod + 1,000) up to which engines are replayed step by step: 0.4 s a replay."""
 NEAR = 0.25
 """A router whose loads differ by more than this share from the recorded pods' stands for none."""
+WAITING_SECONDS = 0.5
+"""A wait for a slot, at the 95th percentile, from which on the wait says more than the number of loads."""
 ROUTERS: Mapping[str, Router] = {
     "round robin": ROUND_ROBIN,
     "random": RANDOM,
@@ -69,6 +71,23 @@ class Lever:
     adapters: tuple[str, ...] = ()
     wait_seconds: float | None = None
     base_wait_seconds: float | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether requests wait for slots at present, so that the wait tells more than the number of loads."""
+        return (self.base_wait_seconds or 0.0) >= WAITING_SECONDS
+
+    @property
+    def of(self) -> str:
+        """What hurts, and is to become less."""
+        return "wait for a slot (p95)" if self.waiting else "swaps"
+
+    @property
+    def removed(self) -> float:
+        """The share of it that the lever removes; negative: it makes it worse."""
+        if not self.waiting or not self.base_wait_seconds:
+            return self.effect
+        return 1 - (self.wait_seconds or 0.0) / self.base_wait_seconds
 
 
 @dataclass(frozen=True, slots=True)

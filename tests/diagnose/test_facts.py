@@ -119,7 +119,7 @@ def test_levers_are_replayed_once_over_the_time_since_the_onset():
 
     told = facts(lines=minutes((40, QUIET), (20, BUSY)))
     object.__setattr__(told, "replay", replay)
-    assert (told.effect("slots", 1), told.effect("slots", 2), told.effect("pods", 1)) == (0.3, None, None)
+    assert (told.removed("slots", 1), told.removed("slots", 2), told.removed("pods", 1)) == (0.3, None, None)
     assert asked == [Window(WINDOW.end - 20 * MINUTE, WINDOW.end)]
     assert asked[0].end - asked[0].start <= REPLAYED
 
@@ -128,7 +128,7 @@ def test_without_an_onset_levers_are_those_of_the_last_ten_minutes():
     asked: list[Window] = []
     told = facts()
     object.__setattr__(told, "replay", lambda part: asked.append(part) or Levers((), 0, None, None, None))
-    assert told.effect("slots", 1) is None
+    assert told.removed("slots", 1) is None
     assert asked == [Window(WINDOW.end - RECENT, WINDOW.end)]
 
 

@@ -85,7 +85,22 @@ def test_a_lever_that_does_nothing_or_harm_is_no_remedy_and_that_is_said():
     (one,) = told(levers=[lever("slots", 1, 0.0), lever("slots", 2, 1.0), lever("routing", 0, -0.2)])
     assert [it.text for it in one.remedies] == ["+2 slots per pod (--max-loras 4 → 6)"]
     assert "+1 slot per pod (--max-loras 4 → 5): it removes nothing of the swaps." in one.avoid
-    assert "Routing 0: it adds 20 % of the swaps." in one.avoid
+    assert "Routing 0: it adds 20 % to the swaps." in one.avoid
+
+
+def test_where_requests_wait_for_slots_a_lever_is_judged_by_the_wait_and_not_by_the_loads():
+    slots = lever("slots", 1, -0.4, wait=5.0, base_wait=20.0)
+    pins = lever("pins", 5, 0.4, wait=50.0, base_wait=20.0)
+    (one,) = told(levers=[slots, pins])
+    (remedy,) = one.remedies
+    assert (remedy.lever, remedy.effect, remedy.of, remedy.low) == ("slots", 0.75, "wait for a slot (p95)", None)
+    assert "helps more than pins: 75 % of the wait for a slot (p95); pins make it longer" in one.cause
+    assert "Pins 5: it adds 150 % to the wait for a slot (p95)." in one.avoid
+
+
+def test_a_wait_too_short_to_hurt_leaves_levers_to_their_loads():
+    (one,) = told(levers=[lever("slots", 1, 0.3, wait=0.1, base_wait=0.2)])
+    assert (one.remedies[0].effect, one.remedies[0].of) == (0.3, "swaps")
 
 
 def test_adding_replicas_alone_is_warned_of_where_they_do_little_or_nobody_knows():

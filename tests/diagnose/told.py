@@ -96,9 +96,10 @@ def adapters(*names: str, requests: int = 10, first_seen: int = WINDOW.start - D
     return pl.DataFrame([(name, requests, first_seen, announced) for name in names], schema=schema, orient="row")
 
 
-def lever(name: str, amount: int, effect: float) -> Lever:
-    """A lever with a narrow interval."""
-    return Lever(name, amount, f"{name} {amount}", effect, effect - 0.05, effect + 0.05, 10, 100, "replay")
+def lever(name: str, amount: int, effect: float, *, wait: float | None = None, base_wait: float | None = None) -> Lever:
+    """A lever with a narrow interval; waits for a slot in seconds, at the 95th percentile."""
+    interval = effect - 0.05, effect + 0.05
+    return Lever(name, amount, f"{name} {amount}", effect, *interval, 10, 100, "replay", (), wait, base_wait)
 
 
 def facts(
