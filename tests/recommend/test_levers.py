@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lora_watch.model import HOUR, SECOND, Window
-from lora_watch.recommend.levers import LEAST_LOADS, levers
+from lora_watch.recommend.levers import LEAST_LOADS, Plan, foretell, levers
 from lora_watch.replay.cluster import replay
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.routers import LLM_D_RESIDENCY
@@ -142,3 +142,82 @@ def test_the_effect_of_slots_is_the_difference_of_two_replays(codes, slots):
         assert found.levers == ()
     else:
         assert by_what(found)["slots", 1].effect == pytest.approx(1 - loads[1] / loads[0])
+
+
+def foretold(plan, adapters=RING, slots=2, pods=("pod-0",), present=None, **how):
+    return foretell(asked(adapters, pods=pods, **how), WINDOW, dict.fromkeys(pods, slots), plan, present)
+
+
+def test_a_plan_that_changes_nothing_is_the_present():
+    told = foretold(Plan())
+    assert (told.loads, told.swaps, told.effect, told.low, told.high) == (told.base_loads, told.base_swaps, 0.0, 0.0, 0.0)
+
+
+def test_a_plan_of_one_slot_more_does_what_that_lever_does():
+    told, alone = foretold(Plan(slots=1)), by_what(levers(asked(RING), WINDOW, {"pod-0": 2}))["slots", 1]
+    assert (told.effect, told.low, told.high, told.loads, told.method) == (
+        alone.effect,
+        alone.low,
+        alone.high,
+        alone.loads,
+        alone.method,
+    )
+
+
+def test_pins_and_a_slot_together_are_replayed_together():
+    told = foretold(Plan(slots=1, pins=1), adapters=["a", "b", "c", "d"] * 300)
+    assert told.pinned == 1
+    assert told.loads < foretold(Plan(slots=1), adapters=["a", "b", "c", "d"] * 300).loads
+
+
+def test_pins_without_room_are_not_counted():
+    assert foretold(Plan(pins=3)).pinned == 1
+
+
+def test_variants_take_half_of_the_requests_of_the_most_asked_for():
+    assert foretold(Plan(variants=1), slots=3).base_loads == 0
+    assert foretold(Plan(variants=1), slots=3).loads > 0
+    assert foretold(Plan(variants=1, slots=1), slots=3).loads <= 1
+
+
+def test_there_are_no_more_variants_than_adapters():
+    assert foretold(Plan(variants=50, slots=4)).loads <= 6
+
+
+def test_variants_of_nothing_change_nothing():
+    told = foretold(Plan(variants=2), adapters=[None] * 100)
+    assert (told.requests, told.loads, told.effect) == (0, 0, None)
+
+
+def test_a_plan_may_name_a_router():
+    told = foretold(
+        Plan(router="the article's affinity router"), adapters=["a", "b"] * 600, slots=1, pods=("x", "y"), present="random"
+    )
+    assert told.method.endswith("with the article's affinity router")
+    assert told.loads < told.base_loads
+
+
+def test_more_pods_need_a_router():
+    with pytest.raises(ValueError, match="name a router"):
+        foretold(Plan(pods=1))
+    assert foretold(Plan(pods=1), present="round robin").pods == 2
+
+
+def test_no_effect_is_told_of_few_loads():
+    told = foretold(Plan(slots=1), slots=3)
+    assert (told.effect, told.low, told.high) == (None, None, None)
+
+
+def test_nothing_is_foretold_of_nothing():
+    assert foretold(Plan(), adapters=[]) is None
+
+
+def test_a_wait_for_a_slot_ends_with_a_slot_for_each():
+    told = foretold(Plan(slots=2), adapters=["a", "b"] * 600, slots=1, hold=3 * SECOND)
+    assert told.base_wait_seconds > 0
+    assert told.wait_seconds == 0.0
+
+
+def test_a_lever_tells_the_wait_beside_that_of_the_present():
+    found = by_what(levers(asked(["a", "b"] * 600, hold=1_100_000), WINDOW, {"pod-0": 1}))["slots", 1]
+    assert found.wait_seconds < found.base_wait_seconds

@@ -9,7 +9,8 @@ from replay.traces import ADAPTERS, QUICK, held
 from lora_watch.model import SECOND
 from lora_watch.replay.cluster import replay
 from lora_watch.replay.fleet import Fleet
-from lora_watch.replay.routers import ARTICLE, LLM_D, LLM_D_RESIDENCY, RANDOM, ROUND_ROBIN, Router, Rule, desk
+from lora_watch.replay.routers import ARTICLE, LLM_D, LLM_D_RESIDENCY, RANDOM, ROUND_ROBIN, Router, Rule, desk, scores
+from lora_watch.replay.state import GPU_PLACE, IN_FLIGHT, RUNNING, WAITING
 from lora_watch.replay.trace import BASE, Trace
 
 EVERY = [ARTICLE, LLM_D, LLM_D_RESIDENCY, RANDOM, ROUND_ROBIN, replace(ARTICLE, scrape=7, coalesce=True)]
@@ -160,3 +161,25 @@ def test_a_restarted_pod_shows_empty():
 def test_a_router_that_cannot_be_is_refused(change: dict[str, int]):
     with pytest.raises(ValueError, match="a router needs"):
         Router(Rule.ARTICLE, **change)
+
+
+def test_scores_are_weighted_sums_of_affinity_queue_and_load():
+    pods = Fleet(2, seats=10).pods(2, 3)
+    pods.cell[0, 1, [GPU_PLACE, IN_FLIGHT]] = 0, 4
+    pods.pod[0, RUNNING], pods.pod[1, WAITING] = 4, 2
+    assert scores(pods, ARTICLE, 1).tolist() == pytest.approx([0.5 + 0.15 + 0.15 * 0.6, 0.5 * 0.3 + 0.15 * 6 / 8 + 0.15])
+    assert scores(pods, LLM_D, 1).tolist() == pytest.approx([4.0 + 2.0 + 2.0 * 0.6, 4.0 * 0.8 + 0.0 + 2.0])
+
+
+def test_a_pod_with_a_full_queue_has_no_score_unless_all_have():
+    pods = Fleet(2).pods(2, 3)
+    pods.pod[0, WAITING] = 8
+    assert np.isnan(scores(pods, ARTICLE, 0)).tolist() == [True, False]
+    pods.pod[1, WAITING] = 8
+    assert not np.isnan(scores(pods, ARTICLE, 0)).any()
+
+
+@pytest.mark.parametrize("router", [ROUND_ROBIN, RANDOM])
+def test_a_rule_that_takes_turns_or_draws_has_no_scores(router: Router):
+    with pytest.raises(ValueError, match="gives no scores"):
+        scores(Fleet(2).pods(2, 3), router, 0)
