@@ -30,7 +30,7 @@ CONDITION = "C"
 FIGURES = "DEFGHIJKLMNOPQRSTUVWXYZ"
 """Queries of the figures in a summary."""
 _LOOKUP = re.compile(
-    r'\{\{ with (?:printf )?"(?P<series>[\w:]+)(?:\{(?P<by>(?:[^"\\]|\\.)*)\})?"(?: \$labels\.\w+)* \| query \}\}'
+    r'\{\{ with (?:printf )?"(?P<series>(?:100 \* )?[\w:]+)(?:\{(?P<by>(?:[^"\\]|\\.)*)\})?"(?: \$labels\.\w+)* \| query \}\}'
     r"\{\{ \. \| first \| value \| (?P<shown>[^{}]+) \}\}\{\{ else \}\}unknown\{\{ end \}\}"
 )
 _NAMES = re.compile(r' ?\(busiest: \{\{ with printf "topk.*?\{\{ else \}\}unknown\{\{ end \}\}\)')

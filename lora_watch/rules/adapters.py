@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from lora_watch import names
 from lora_watch.rules.pace import Pace
-from lora_watch.rules.pods import EACH_POD, POD, POOL, SPAN
+from lora_watch.rules.pods import EACH_POD, POD, POOL, SPAN, by_name
 from lora_watch.rules.rule import Recording
 
 TEXT = "((?s:.+))"
@@ -90,7 +90,7 @@ def in_flight(pace: Pace) -> str:
     base = _base("target_model_name")
     parts = []
     for one in _spellings():
-        each = _placed(pace, *one, "cluster", "pool, role, pod", names.POD_SERVICE_RECORD)
+        each = _placed(pace, *one, "cluster", "pool, role, pod", by_name(names.POD_SERVICE_RECORD))
         parts.append(f"sum by ({POD}) (1 - exp(-({each} unless on ({POOL}, target_model_name) {base})))")
     return "(\n" + "\nor\n".join(parts) + "\n)"
 

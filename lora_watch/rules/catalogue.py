@@ -37,6 +37,7 @@ def groups(install: Install, profile: Profile = Profile.DEFAULT, pace: Pace | No
             "lora-pods",
             OFTEN,
             (
+                *watcher.looks(pace),
                 *pods.recordings(pace),
                 *not_inferring.recordings(pace),
                 *slow_load.recordings(pace),

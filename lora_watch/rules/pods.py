@@ -13,7 +13,18 @@ POOL = "cluster, pool, role"
 ENGINE = f"{POD}, engine"
 _AGENT = f"group by ({POD}) ({names.AGENT_STEPS})"
 """A sample for each pod with an agent: its counters that were never counted are 0, not unknown."""
-EACH_POD = f"({names.POD_SLOTS_RECORD} ^ 0)"
+
+
+def by_name(series: str) -> str:
+    """
+    A series by pod, of pods whose name says who they are: one of two pools that both have a ``vllm-0`` is told by neither.
+
+    What joins it by cluster and pod would otherwise fail as a whole, for every other pod as well.
+    """
+    return f"({series} unless on (cluster, pod) count by (cluster, pod) ({series}) > 1)"
+
+
+EACH_POD = by_name(f"{names.POD_SLOTS_RECORD} ^ 0")
 """1 for each pod whose slots are known: what gives a series that names only its pod the pod's pool and role."""
 ENGINES = f"count by ({POD}) (max by ({ENGINE}) ({names.MAX_GPU_ADAPTERS}))"
 """Data-parallel engines of a pod; more than one page may show the same engine."""

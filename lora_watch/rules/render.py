@@ -108,7 +108,7 @@ def _alert(one: Alert, install: Install, pace: Pace, addresses: Addresses) -> di
 def _why(one: Alert) -> str:
     """Each limit with its reason."""
     told = {f"{each.series} {each.operator} {each.threshold.value:g}: {each.threshold.reason}" for each in one.condition.compares}
-    return ". ".join(text[0] + text[1:] for text in sorted(told)) + "."
+    return ". ".join(sorted(told)) + "."
 
 
 def _words(one: Alert) -> dict[str, str]:

@@ -12,7 +12,7 @@ class Install(StrEnum):
     """What Prometheus scrapes."""
 
     RAW = "raw"  # agents, engines, router and GPU exporters: nothing of the service in the path
-    FULL = "full"  # the service's exporter, and what RAW reads for as long as the exporter is silent
+    FULL = "full"  # the service's exporter, and what RAW reads for as long as the service does not look
 
 
 class Profile(StrEnum):
@@ -39,8 +39,8 @@ class Tier(StrEnum):
     WATCHER = "watcher"
 
 
-SERVICE_UP = f"group({names.JOB_RUNS})"
-"""A sample while the service's exporter is scraped."""
+LOOKING = f"{names.WATCH_LOOKS_RECORD} > 0"
+"""A sample while the service's exporter is scraped and its looks for findings end well, so that its figures are of now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Recording:
     A recorded series: the same name and meaning in both installs, from different sources.
 
     ``both``: from recorded series alone. ``raw``: from agents, engines, the router and GPU exporters. ``full``: from the
-    exporter. None: that install can't tell it so. ``labels`` are added to what is recorded.
+    exporter. None: that install can't tell it so. ``labels`` are added to what is recorded. ``of_watcher``: about the service
+    itself, so that what ``full`` says counts whatever it does.
     """
 
     name: str
@@ -58,19 +59,23 @@ class Recording:
     raw: str | None = None
     full: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    of_watcher: bool = False
 
     def expression(self, install: Install) -> str | None:
         """
         What it is computed from in an install, None where it can't be.
 
-        With the exporter, what ``raw`` says counts only while the exporter as a whole is silent, so that no pod is told twice
-        where the two spell its labels differently.
+        With the exporter, either it counts or what ``raw`` says, as a whole, so that no pod is told twice where the two spell its
+        labels differently. What a service exports that no longer looks is of the past and does not count.
         """
         if self.both is not None:
             return self.both
         if install is Install.RAW or self.full is None:
             return self.raw
-        return self.full if self.raw is None else f"{self.full}\nor\n(\n{_indented(self.raw)}\n)\nunless on ()\n{SERVICE_UP}"
+        if self.of_watcher:
+            return self.full
+        told = f"{self.full}\nand on ()\n{LOOKING}"
+        return told if self.raw is None else f"{told}\nor\n(\n{_indented(self.raw)}\n)\nunless on ()\n{LOOKING}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from lora_watch import names
 BY_POOL = ("cluster", "pool", "role")
 FIRST = 3
 """Adapters that are named."""
+LONGEST = 60
+"""Characters of a name that are shown; names are the users' and may be of any length."""
 
 
 def chosen(series: str, by: tuple[str, ...] = BY_POOL, **labels: str) -> str:
@@ -20,8 +22,8 @@ def chosen(series: str, by: tuple[str, ...] = BY_POOL, **labels: str) -> str:
 
 
 def percent(series: str, by: tuple[str, ...] = BY_POOL) -> str:
-    """The value of a recorded series, as a percentage."""
-    return _shown(series, "humanizePercentage", by)
+    """The value of a recorded series, as a whole percentage."""
+    return _shown(f"100 * {series}", 'printf "%.0f %%"', by)
 
 
 def number(series: str, digits: int, by: tuple[str, ...] = BY_POOL) -> str:
@@ -40,11 +42,12 @@ def length(series: str, by: tuple[str, ...] = BY_POOL) -> str:
 
 
 def top(count: int = FIRST) -> str:
-    """The pool's busiest adapters with their rates; `unknown` without a router."""
+    """The pool's busiest adapters with their rates, the busiest first; `unknown` without a router."""
     matchers = ",".join(f"{name}=%q" for name in BY_POOL)
     arguments = "".join(f" $labels.{name}" for name in BY_POOL)
-    query = f'printf "topk({count}, {names.ADAPTER_REQUESTS_RECORD}{{{matchers}}})"{arguments} | query | sortByLabel "adapter"'
-    each = '{{ if $i }}, {{ end }}{{ $one.Labels.adapter }} {{ $one.Value | printf "%.2f" }}/s'
+    query = f'printf "topk({count}, {names.ADAPTER_REQUESTS_RECORD}{{{matchers}}})"{arguments} | query'
+    plain = f'reReplaceAll "[[:cntrl:]]+" " " | reReplaceAll "^(.{{{LONGEST}}}).+$" "$1…"'
+    each = f'{{{{ if $i }}}}, {{{{ end }}}}{{{{ $one.Labels.adapter | {plain} }}}} {{{{ $one.Value | printf "%.2f" }}}}/s'
     return f"{{{{ with {query} }}}}{{{{ range $i, $one := . }}}}{each}{{{{ end }}}}{{{{ else }}}}unknown{{{{ end }}}}"
 
 
@@ -55,7 +58,8 @@ def finding(kinds: tuple[str, ...], *labels: str) -> str:
     """
     arguments = "".join(f" $labels.{name}" for name in BY_POOL)
     matchers = ",".join(f"{name}=%q" for name in BY_POOL)
-    said = ". ".join(f'{{{{ . | first | label "{label}" }}}}' for label in labels)
+    first = f'{{{{ . | first | label "{labels[0]}" }}}}'
+    said = first + "".join(f'{{{{ with . | first | label "{label}" }}}}. {{{{ . }}}}{{{{ end }}}}' for label in labels[1:])
     text = ""
     for kind in reversed(kinds):
         query = f'printf "{names.FINDING_INFO}{{kind=\\"{kind}\\",{matchers}}}"{arguments} | query | sortByLabel "finding"'

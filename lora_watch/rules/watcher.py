@@ -16,6 +16,21 @@ DIAGNOSE = "diagnose"
 """The service's job that looks for findings."""
 
 
+def looks(pace: Pace) -> tuple[Recording, ...]:
+    """Whether the service looks: recorded before all else, which goes by it."""
+    ended, renamed = (f'{names.JOB_RUNS}{{outcome="succeeded",{label}="{DIAGNOSE}"}}' for label in ("job", "exported_job"))
+    span = pace.span(SPAN)
+    return (
+        Recording(
+            names.WATCH_LOOKS_RECORD,
+            "Looks for findings that ended well in ten minutes, 0 where the service runs and never looked; none without exporter",
+            full=f"sum(increase({ended}[{span}]) and {ended} or increase({renamed}[{span}]) and {renamed})\n"
+            f"or\n0 * group({names.JOB_RUNS})",
+            of_watcher=True,
+        ),
+    )
+
+
 def recordings(pace: Pace) -> tuple[Recording, ...]:
     """What is not seen."""
     span = pace.span(SPAN)
@@ -23,9 +38,6 @@ def recordings(pace: Pace) -> tuple[Recording, ...]:
     engines = f"group by ({POD}) ({names.REQUESTS_RUNNING})"
     usual = f"last_over_time({slots}[{pace.span(TOLD)}])"
     first = f"({lost} unless {lost} offset {span} and on ({POD}) {names.AGENT_STEPS} offset {span})"
-    looks, renamed = (
-        f'increase({names.JOB_RUNS}{{outcome="succeeded",{label}="{DIAGNOSE}"}}[{span}])' for label in ("job", "exported_job")
-    )
     return (
         Recording(
             names.POOL_BLIND_PODS_RECORD,
@@ -37,23 +49,20 @@ def recordings(pace: Pace) -> tuple[Recording, ...]:
             names.POOL_LOST_RECORD,
             "Records of agents that could not be kept, in ten minutes",
             raw=f"sum by ({POOL}) (increase({lost}[{span}]) > 0 or {first})\nor\n0 * group by ({POOL}) ({names.AGENT_STEPS})",
-            full=f"sum by ({POOL}) ({names.RECENT_LOST})",
+            full=f"sum by ({POOL}) (max by ({POD}) ({names.RECENT_LOST}))",
         ),
         Recording(
             names.WATCH_SILENT_RECORD,
             "1 while nothing is told: no pod's slots in the raw install, no exporter of the service in the full one",
             raw=f"absent({slots})",
             full=f"absent({names.JOB_RUNS})",
+            of_watcher=True,
         ),
         Recording(
             names.WATCH_LAG_RECORD,
             "How far the service's most backward source is behind",
             full=f"max({names.SOURCE_LAG})",
-        ),
-        Recording(
-            names.WATCH_LOOKS_RECORD,
-            "Looks for findings that ended well in ten minutes",
-            full=f"sum({looks} or {renamed})",
+            of_watcher=True,
         ),
     )
 
@@ -74,7 +83,7 @@ def alerts() -> tuple[Alert, ...]:
             "LoraPodsUnwatched",
             Severity.WARN,
             Tier.WATCHER,
-            Condition((Clause(Compare(names.POOL_BLIND_PODS_RECORD, ">", BLIND_PODS)),), LASTS, timedelta(0)),
+            Condition((Clause(Compare(names.POOL_BLIND_PODS_RECORD, ">", BLIND_PODS)),), LASTS, LASTS),
             summary=f"{count(names.POOL_BLIND_PODS_RECORD)} pods of pool {{{{ $labels.pool }}}} serve requests and "
             "tell nothing of their adapters: no agent of theirs is scraped.",
         ),
@@ -88,7 +97,7 @@ def alerts() -> tuple[Alert, ...]:
                     Clause(Compare(names.WATCH_LOOKS_RECORD, "<", LOOKS)),
                 ),
                 timedelta(minutes=5),
-                timedelta(0),
+                LASTS,
                 on=whole,
             ),
             summary="lora_watch is late: its most backward source is "
