@@ -12,7 +12,6 @@ from lora_watch.explore.extent import adapters_of
 from lora_watch.explore.markup import badge, shown
 from lora_watch.explore.panels import pool_title
 from lora_watch.explore.routing import routed
-from lora_watch.explore.view import moment
 from lora_watch.model import MINUTE, SECOND
 from lora_watch.recommend.levers import ROUTERS, Levers, Plan
 from widgets import charts, notes, scene, tables
@@ -110,11 +109,7 @@ if told is not None:
     slots = slots_of(told, pool)
     unknown = told.pods.filter(of_pool(pool) & pl.col("slots").is_null()).height
     notes.heading("What if")
-    cut = f"{moment(told.window.start)} … {moment(told.window.end)} UTC is replayed"
-    notes.plain(
-        f"{cut}; {len(slots)} pods with {sum(slots.values())} slots."
-        + (f" {unknown} pods of unknown slots are left out." if unknown else "")
-    )
+    notes.plain(capacity_words.replayed(told.window, slots, unknown))
     levers = page.later(
         "levers", compared, page.store, window, pool, slots, key=(pool, *sorted(slots.items())), of="what each lever does"
     )

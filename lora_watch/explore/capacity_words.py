@@ -1,5 +1,7 @@
 """The page *Capacity* in words and tiles: what a plan would do, beside the present, and how each number is known."""
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from lora_watch.diagnose.words import percent, span
@@ -8,7 +10,7 @@ from lora_watch.explore.markup import Markup, tag
 from lora_watch.explore.routing import SCORERS, Scored
 from lora_watch.explore.tiles import tile
 from lora_watch.explore.view import moment
-from lora_watch.model import SECOND
+from lora_watch.model import SECOND, Window
 from lora_watch.recommend.levers import Foretold, Levers, Plan
 
 LEVERS = {
@@ -94,6 +96,18 @@ def crowded(told: Levers) -> str | None:
     )
 
 
+def replayed(window: Window, slots: Mapping[str, int], unknown: int) -> str:
+    """What is replayed: when, on how many pods with how many slots."""
+    total = sum(slots.values())
+    left_out = (
+        f" {unknown} {_many(unknown, 'pod')} of unknown slots {'is' if unknown == 1 else 'are'} left out." if unknown else ""
+    )
+    return (
+        f"{moment(window.start)} … {moment(window.end)} UTC is replayed; "
+        f"{len(slots)} {_many(len(slots), 'pod')} with {total} {_many(total, 'slot')}.{left_out}"
+    )
+
+
 def plan_of(plan: Plan) -> str:
     """A plan in words."""
     parts = [
@@ -175,7 +189,7 @@ def method(told: Foretold, plan: Plan, present: str | None) -> str:
 
 def stood(told: Scored) -> str:
     """What the scores are of, and what they leave out."""
-    left_out = f" {told.untold} pods of unknown slots are left out." if told.untold else ""
+    left_out = f" {told.untold} {_many(told.untold, 'pod')} of unknown slots left out." if told.untold else ""
     return (
         f"Each pod as it stood at {moment(told.at)}:{told.at // SECOND % 60:02d} UTC, by the stored requests and events. "
         "How full the KV cache was is not known: its part of a score is left out, and running ÷ 256 stands for the load. "

@@ -187,4 +187,4 @@ def test_a_pod_of_unknown_slots_is_counted_and_left_out(tmp_path: Path):
     store = stored(tmp_path, requests=requests(f"a:{at - 5}/{at - 5}/{at - 4}/{at + 5}"))
     told = routed(store, POOL, {"other": 2}, "a", at * SECOND, DAY)
     assert (told.untold, told.pods["pod"].to_list()) == (1, ["other"])
-    assert "1 pods of unknown slots" in capacity_words.stood(told)
+    assert "1 pod of unknown slots" in capacity_words.stood(told)
