@@ -106,6 +106,19 @@ def test_a_title_of_several_says_how_many_and_a_long_one_is_cut(tmp_path: Path):
     assert len(rendered("title", tmp_path, alert(summary="x" * 5000))) == 201
 
 
+def test_the_headline_is_what_still_fires(tmp_path: Path):
+    over, open_ = alert("resolved", summary="slow loads"), alert(summary="pool code is full", explorer_url="http://code")
+    assert rendered("title", tmp_path, over, open_) == "pool code is full"
+    assert rendered("link", tmp_path, over, open_) == "http://code"
+
+
+def test_what_is_not_known_has_no_line(tmp_path: Path):
+    told = alert(cause="", evidence="", remedy="", description="")
+    for name in ("text", "slack", "html"):
+        text = rendered(name, tmp_path, told)
+        assert all(word not in text for word in ("Why", "Known from", "What helps")), name
+
+
 def test_what_is_over_is_said_to_be(tmp_path: Path):
     assert rendered("title", tmp_path, alert("resolved")).startswith("Resolved: ")
     assert rendered("color", tmp_path, alert("resolved")) == "good"
