@@ -343,7 +343,8 @@ def open_findings(told: Iterable[State], explorer: str) -> Iterator[Metric]:
     A small series for each open finding, and one that carries its words as labels; at most ``FINDINGS_SHOWN`` of each.
 
     Words change when a state of the finding is told (opened, worse, better, still there), not at each look, so that a finding has
-    a few series in its life. They are cut to ``CUT`` characters, and what is not printable becomes a space.
+    a few series in its life. They are cut to ``CUT`` characters, and what is not printable becomes a space. Names of clusters,
+    pools and roles are whole, as every other series has them: by these labels an alert finds its words.
     """
     shown = sorted(told, key=lambda one: (-one.finding.severity.rank, -one.opened, one.id))[:FINDINGS_SHOWN]
     who = ("finding", "kind", *POOL)
@@ -352,11 +353,11 @@ def open_findings(told: Iterable[State], explorer: str) -> Iterator[Metric]:
     info = GaugeMetricFamily(names.FINDING_INFO, "1 for each open finding, with its words", labels=[*who, *words])
     for one in shown:
         finding = one.finding
-        whose = [_label(text) for text in (one.id, finding.kind, finding.cluster, finding.pool, finding.role)]
+        where = {name: _encodable(getattr(finding, name)) for name in POOL}
+        whose = [_label(one.id), _label(finding.kind), *where.values()]
         small.add_metric([*whose, str(finding.severity)], 1)
         evidence = "; ".join(each.text for each in finding.evidence[:EVIDENCE_SHOWN])
         texts = (finding.summary, finding.cause, evidence, _best(finding))
-        where = {name: getattr(finding, name) for name in POOL}
         info.add_metric([*whose, *(_label(text) for text in texts), _address(explorer, where), finding.provenance], 1)
     yield small
     yield info
@@ -372,12 +373,17 @@ def _best(finding: Finding) -> str:
 
 def _label(text: str) -> str:
     """A text as a label: printable, on one line, not too long; half a surrogate pair becomes ``?``."""
-    plain = "".join(char if char.isprintable() else " " for char in text.encode("utf-8", "replace").decode())
+    plain = "".join(char if char.isprintable() else " " for char in _encodable(text))
     return plain if len(plain) <= CUT else plain[: CUT - 1] + "…"
 
 
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
 def _address(explorer: str, where: Mapping[str, str]) -> str:
-    named = {name: quote(text.encode("utf-8", "replace"), safe="")[:CUT] for name, text in where.items() if text}
+    """The explorer at whom a finding is about; a name that is too long for an address does not restrict it."""
+    named = {name: quoted for name, text in where.items() if text and len(quoted := quote(text, safe="")) <= CUT}
     return links.explorer(explorer, {**named, "last": "1h"})
 
 

@@ -200,5 +200,24 @@ def test_hostile_words_become_labels_of_one_line_that_are_not_too_long(text: str
     assert "\n" not in labels["explorer"]
 
 
+@pytest.mark.parametrize(
+    "pool", ["a\nb", "\x1b[31m", "family \U0001f469\u200d\U0001f467", "\u202eright to left", "x" * 3000, "\\", "a\tb"]
+)
+def test_a_finding_bears_the_name_of_its_pool_as_every_series_has_it(pool: str):
+    exporter = Exporter(adapters=1)
+    exporter.publish_signals(Measured(pools=pl.DataFrame([{**POOL, "pool": pool, "rho_peak": 1.0}])))
+    exporter.publish_findings([told(pool=pool)])
+    page = scrape(exporter)
+    names_of = {
+        name: {labels["pool"] for labels, _ in page[name]} for name in (names.RHO_PEAK, names.OPEN_FINDING, names.FINDING_INFO)
+    }
+    assert set(map(frozenset, names_of.values())) == {frozenset({pool})}
+
+
+def test_a_name_too_long_for_an_address_is_left_out_of_it_and_not_cut():
+    ((labels, _),) = with_findings(told(pool="日" * 60))[names.FINDING_INFO]
+    assert labels["explorer"] == "https://lora.example/?cluster=c&last=1h"
+
+
 def test_a_finding_that_is_over_has_no_series():
     assert with_findings()[names.OPEN_FINDING] == []
