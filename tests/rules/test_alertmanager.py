@@ -1,7 +1,9 @@
 """The routes and messages for Alertmanager, by its own tool."""
 
 import json
+import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,19 @@ def rendered(name: str, tmp_path: Path, *alerts: dict[str, object], kind: str = 
 
 def test_amtool_accepts_the_configuration():
     assert "SUCCESS" in amtool("check-config", str(CONFIG))
+
+
+def test_amtool_accepts_what_an_installed_package_has(tmp_path: Path):
+    project = tomllib.loads((ALERTS.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    packed = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for source, target in packed.items():
+        if target.startswith("lora_watch/alertmanager"):
+            (tmp_path / target).parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (ALERTS.parent / source).is_dir() else shutil.copy
+            copy(ALERTS.parent / source, tmp_path / target)
+    told = amtool("check-config", str(tmp_path / "lora_watch" / "alertmanager" / "alertmanager.yml"))
+    assert "SUCCESS" in told
+    assert "1 templates" in told
 
 
 @pytest.mark.parametrize(
