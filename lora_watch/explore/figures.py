@@ -76,12 +76,6 @@ def limit(drawn: go.Figure, at: float, text: str) -> None:
     )
 
 
-def band(drawn: go.Figure, start: int, end: int, colour: str = colours.LIMIT, text: str = "") -> None:
-    """A span of time (µs UTC) behind the lines: an incident, a gap."""
-    first, last = moments([start, end])
-    drawn.add_vrect(x0=first, x1=last, fillcolor=colour, opacity=0.12, line_width=0, layer="below", annotation_text=text or None)
-
-
 def latency_course(course: pl.DataFrame, window: Window) -> go.Figure:
     """P95 to the first token by minute, as it was and as it would have been without loads: what is between them is their cost."""
     drawn = figure(height=260, y_title="P95 to the first token, seconds", window=window)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 import plotly.graph_objects as go
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from lora_watch.derive.groups import ENGINE, POOL
 from lora_watch.explore import colours
-from lora_watch.explore.figures import band, figure, label, moments
+from lora_watch.explore.figures import figure, label, moments
 from lora_watch.explore.timeline import LANE, Part
 from lora_watch.model import MINUTE, SECOND, Window
 
@@ -25,6 +26,7 @@ LANE_PIXELS = (5.0, 18.0)
 SLOTS_PIXELS = 460
 ROW_PIXELS = 120
 GAP_PIXELS = 44
+STRIP_PIXELS = 4
 PALE = "rgba(138,143,152,0.28)"
 """Of adapters that are not followed while others are."""
 GAP = 0.4
@@ -122,7 +124,7 @@ def timeline_figure(
     )
     for start, end, colour in bands:
         if max(start, window.start) < min(end, window.end):
-            band(drawn, max(start, window.start), min(end, window.end), colour)
+            _band(drawn, *moments([max(start, window.start), min(end, window.end)]), colour)
     if whole.stays is not None:
         _bars(drawn, whole.stays, placed, set(followed))
     else:
@@ -130,6 +132,13 @@ def timeline_figure(
     _restarts(drawn, whole.restarts, placed)
     _lines(drawn, whole.course, window, bin)
     return drawn
+
+
+def _band(drawn: go.Figure, start: datetime, end: datetime, colour: str) -> None:
+    """A span through all rows, and a strip above them, since cells leave nothing of what lies behind."""
+    rect = {"type": "rect", "xref": "x", "yref": "paper", "x0": start, "x1": end, "line": {"width": 0}, "fillcolor": colour}
+    drawn.add_shape(**rect, y0=0, y1=1, opacity=0.12, layer="below")
+    drawn.add_shape(**rect, y0=1, y1=1 + STRIP_PIXELS / drawn.layout.height, opacity=1)
 
 
 def _bars(drawn: go.Figure, sat: pl.DataFrame, placed: Lanes, followed: set[str]) -> None:

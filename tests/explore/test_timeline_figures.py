@@ -112,8 +112,9 @@ def test_rows_do_not_overlap(tmp_path: Path):
 
 def test_a_band_is_cut_at_the_window_and_one_outside_is_not_drawn(tmp_path: Path):
     bands = [(AT - MINUTE, AT + 10 * SECOND, "#ff0000"), (AT - 2 * MINUTE, AT - MINUTE, "#00ff00")]
-    (shape,) = timeline_figure(shown(tmp_path, "a:0-30"), WINDOW, 10 * SECOND, bands=bands).layout.shapes
-    assert shape.fillcolor == "#ff0000"
+    inside, strip = timeline_figure(shown(tmp_path, "a:0-30"), WINDOW, 10 * SECOND, bands=bands).layout.shapes
+    assert (inside.fillcolor, strip.fillcolor) == ("#ff0000", "#ff0000")
+    assert (inside.yref, inside.y0, inside.y1, strip.y0) == ("paper", 0, 1, 1)
 
 
 def test_a_bin_of_which_nothing_is_known_is_a_gap(tmp_path: Path):
