@@ -124,7 +124,8 @@ def timeline_figure(
     )
     for start, end, colour in bands:
         if max(start, window.start) < min(end, window.end):
-            _band(drawn, *moments([max(start, window.start), min(end, window.end)]), colour)
+            first, last = moments([max(start, window.start), min(end, window.end)])
+            _band(drawn, first, last, colour)
     if whole.stays is not None:
         _bars(drawn, whole.stays, placed, set(followed))
     else:
