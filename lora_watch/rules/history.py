@@ -33,6 +33,8 @@ _SPAN, _HOUR = 10, 60
 _WARM = (_SPAN + _HOUR) * MINUTE
 _LATE = 10 * MINUTE
 """A request is stored when it has ended; so long after it came, at most, it counts."""
+MOST = 1e9
+"""Seconds in one row, or records lost: more is no figure."""
 _GONE = 10 * MINUTE
 """A process of which nothing is heard for so long is no longer there."""
 
@@ -183,6 +185,7 @@ def _day(store: Store, day: NDArray[np.int64], seats: _Seats, news: _News) -> It
         .collect(engine="streaming")
     )
     took = pl.col("finished") - pl.col("scheduled")
+    took = took.filter(took.is_between(0, MOST * SECOND))
     ended = (
         store.scan(REQUESTS, Window(begin, end))
         .group_by(*POD, binned("at"))
@@ -253,7 +256,7 @@ def _moved(store: Store, window: Window, minute: pl.Expr) -> pl.DataFrame:
         "cold": load & (tier == "gpu") & (pl.col("from_tier") == "disk"),
         "swaps": (kind == "evict") & (tier == "gpu") & (pl.col("reason") == "lru"),
     }
-    phases = {phase: load & (tier == own) & pl.col("seconds").is_not_null() for phase, (own, _) in slow_load.PHASES.items()}
+    phases = {phase: load & (tier == own) & _told("seconds") for phase, (own, _) in slow_load.PHASES.items()}
     return (
         store.scan(ADAPTER_EVENTS, window)
         .filter(kind.is_in(["load", "evict", "steps", "lost"]))
@@ -262,12 +265,17 @@ def _moved(store: Store, window: Window, minute: pl.Expr) -> pl.DataFrame:
             *(when.sum().cast(pl.Int64).alias(name) for name, when in counts.items()),
             *(when.sum().cast(pl.Int64).alias(f"{phase}_count") for phase, when in phases.items()),
             *(pl.col("seconds").filter(when).sum().alias(f"{phase}_seconds") for phase, when in phases.items()),
-            stalled=pl.col("adapter_seconds").filter(kind == "steps").sum(),
-            executed=pl.col("execute_seconds").filter(kind == "steps").sum(),
-            lost=pl.col("count").filter(kind == "lost").sum(),
+            stalled=pl.col("adapter_seconds").filter((kind == "steps") & _told("adapter_seconds")).sum(),
+            executed=pl.col("execute_seconds").filter((kind == "steps") & _told("execute_seconds")).sum(),
+            lost=pl.col("count").filter((kind == "lost") & _told("count")).sum(),
         )
         .collect(engine="streaming")
     )
+
+
+def _told(column: str) -> pl.Expr:
+    """Whether a row tells a figure: one that is no number, or that nothing can last, would spoil every sum that it is part of."""
+    return pl.col(column).is_between(0, MOST)
 
 
 def _gauge(
