@@ -143,6 +143,7 @@ def test_hostile_names_are_text_in_html_and_in_slack(tmp_path: Path):
     told = alert(summary=HOSTILE, cause=HOSTILE, evidence=HOSTILE, remedy=HOSTILE, description=HOSTILE)
     html = rendered("html", tmp_path, told, kind="html")
     assert "<script" not in html
+    assert not {"<", ">"} & set(rendered("title", tmp_path, told))
     slack = rendered("slack", tmp_path, told)
     assert "<!channel>" not in slack
     assert "<script" not in slack

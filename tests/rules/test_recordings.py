@@ -1,6 +1,8 @@
 """Every recorded series on a real Prometheus that was fed a simulated cluster, in both installs."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -99,6 +101,20 @@ def test_no_rule_fails(raw: Real, full: Real):
 )
 def test_both_installs_say_about_the_same(raw: Real, full: Real, name: str, tolerance: float):
     assert raw.value(name) == pytest.approx(full.value(name), rel=tolerance)
+
+
+def test_series_are_no_more_than_the_manual_states(raw: Real, full: Real):
+    """The figures of docs/rules.md, by the level that a name begins with."""
+    text = " ".join((Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8").split())
+    each_pod, each_pool = map(
+        int, re.findall(r"Series that are recorded: (\d+) for each pod, (\d+) for each pool, two for", text)[0]
+    )
+    pods, pools = raw.value(f"count({names.POD_SLOTS_RECORD})"), raw.value(f"count({names.POOL_SLOTS_RECORD})")
+    adapters = raw.value(f"count({names.ADAPTER_SEEN_RECORD})")
+    most = {"pod": each_pod * pods, "pool|pool_phase": each_pool * pools, "pool_adapter": 2 * adapters, "watch": 3}
+    for real in (raw, full):
+        for level, bound in most.items():
+            assert sum(value for _, value in real.query(f'count({{__name__=~"({level}):lora_.+"}})')) <= bound, level
 
 
 def test_the_base_model_is_no_adapter(raw: Real):
