@@ -648,9 +648,9 @@ def _show_rules(
     from lora_watch.rules.rule import Install, Profile
 
     usual = render.Addresses()
-    addresses = render.Addresses(runbooks or usual.runbooks, explorer or usual.explorer)
     make = render.prometheus_rule if form is RulesFor.OPERATOR else render.rules
     try:
+        addresses = render.Addresses(runbooks or usual.runbooks, explorer or usual.explorer)
         pace = Pace(time_scale)
     except ValueError as error:
         _fail(str(error))

@@ -19,10 +19,22 @@ WIDTH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where annotations point to: the folder of the runbooks, and the explorer."""
+    """
+    Where annotations point to: the folder of the runbooks, and the explorer. They become parts of templates, so ValueError where
+    one is no address, or bears what a template would read.
+    """
 
     runbooks: str = links.RUNBOOKS
     explorer: str = links.EXPLORER
+
+    def __post_init__(self) -> None:
+        for text in (self.runbooks, self.explorer):
+            if not text.startswith(("http://", "https://")):
+                raise ValueError(f"an address begins with http:// or https://, not {text[:80]!r}")
+            if any(part in text for part in ("{{", " ", "?", "#")) or not text.isprintable():
+                raise ValueError(
+                    f"this address bears no space, query or '{{{{', and nothing that cannot be printed: {text[:80]!r}"
+                )
 
 
 class _Dumper(yaml.SafeDumper):

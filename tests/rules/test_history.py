@@ -21,7 +21,7 @@ NONSENSE = [math.nan, math.inf, -math.inf, -5.0, 1e308]
 
 
 def recorded(folder: Path, name: str, *bad_events: dict, bad_requests: tuple[dict, ...] = ()) -> Line:
-    """A pod that loads an adapter for half a second and runs two requests of a second each minute, and what is wrong beside it."""
+    """A pod that loads an adapter for half a second and runs two requests of a second, each minute; and what is wrong."""
     events = [{"at": BEGIN, "kind": "start", "slots": 4, "cpu_capacity": 8, "clock": "host"}]
     requests = []
     for at in range(BEGIN + SECOND, WINDOW.end, MINUTE):

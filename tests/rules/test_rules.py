@@ -184,6 +184,29 @@ def test_addresses_are_those_one_is_told():
     assert "https://lora.example/?cluster=" in text
 
 
+@pytest.mark.parametrize("option", ["--runbooks", "--explorer"])
+def test_an_address_with_quotes_is_taken_as_it_is(tmp_path: Path, option: str):
+    result = CliRunner().invoke(app, ["rules", option, "https://h/a'b\"c: - [x]&<y>%s/日本".replace(" ", "%20")])
+    assert result.exit_code == 0
+    (tmp_path / "rules.yaml").write_text(result.stdout)
+    told = yaml.safe_load(result.stdout)["groups"]
+    shown = [text for group in told for rule in group["rules"] for text in rule.get("annotations", {}).values()]
+    assert any(text.startswith("https://h/a'b\"c:%20-%20[x]&<y>%s/日本/") for text in shown)
+    subprocess.run(["promtool", "check", "rules", "rules.yaml"], cwd=tmp_path, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("option", ["--runbooks", "--explorer"])
+@pytest.mark.parametrize(
+    "address",
+    ["{{", "http://h/{{ .x }}", "https://h/a b", "http://h/a\nb", "http://h/\x01", "http://h/\udcff", "h", "http://h/?q=1"],
+)
+def test_an_address_that_a_template_would_read_or_nobody_could_open_is_refused(option: str, address: str):
+    result = CliRunner().invoke(app, ["rules", option, address])
+    assert result.exit_code == 2
+    assert "address" in result.stderr
+    assert result.stdout == ""
+
+
 @pytest.mark.parametrize("command", [["rules"], ["rules", "show"]])
 def test_the_command_prints_the_committed_files(command: list[str]):
     for install, profile in EVERY:
