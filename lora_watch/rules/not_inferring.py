@@ -16,8 +16,10 @@ def recordings(pace: Pace) -> tuple[Recording, ...]:
     span = pace.span(SPAN)
 
     def shown(metric: str) -> str:
-        mean = f'label_replace(avg_over_time({metric}[{span}]), "pod", "$1", "exported_pod", "(.+)")'
-        return f"avg by (cluster, pod) ({mean})"
+        # one value a pod before the label is rewritten: a GPU exporter that was replaced is another series of the same GPU
+        named = f'avg by (cluster, exported_pod) (avg_over_time({metric}{{exported_pod!=""}}[{span}]))'
+        plain = f'avg by (cluster, pod) (avg_over_time({metric}{{exported_pod=""}}[{span}]))'
+        return f'avg by (cluster, pod) (label_replace({named}, "pod", "$1", "exported_pod", "(.+)") or {plain})'
 
     busy = f"({shown(names.GPU_UTIL)} / 100 or {shown(names.GPU_ENGINE_ACTIVE)})"
     return (
