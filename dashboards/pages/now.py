@@ -55,8 +55,11 @@ def card(found: Finding, look: Look) -> None:
 
 page = scene.scene()
 end = page.window.end - page.window.end % MINUTE if page.view.live else page.window.end
-look = page.later("findings", looks(str(page.whole.root)), Window(page.window.start, end), of="what is wrong, and why")
+# the numbers first: a look for findings takes longer, and would hold them up
 told = page.later("numbers", now, page.store, page.window, page.lookback, of="the numbers of the last hour")
+look = None
+if told is not None:
+    look = page.later("findings", looks(str(page.whole.root)), Window(page.window.start, end), of="what is wrong, and why")
 
 states = {} if look is None else {(one.cluster, one.pool, one.role): one for one in look.diagnosis.pools if is_chosen(one)}
 rows = (
@@ -78,7 +81,8 @@ for key in dict.fromkeys([*states, *rows]):
             )
         )
         st.html(numbers(rows[key], course, limits(states[key].margins, rows[key]) if key in states else Limits()))
-        st.html(share_bar(rows[key]))
+        if bar := share_bar(rows[key]):
+            st.html(bar)
 if look is not None:
     found = [one for one in look.diagnosis.findings if is_chosen(one)]
     notes.heading("Findings")

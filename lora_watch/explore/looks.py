@@ -15,7 +15,7 @@ from lora_watch.schema import FINDINGS
 from lora_watch.store.tables import Store
 
 LONGEST = 6 * HOUR
-"""A look is about so much of the end of a window."""
+"""A look is about the whole of a window that is no longer than this; of a longer one, as the service's, about the last hour."""
 KEPT_OPEN = 15 * MINUTE
 """A stored finding that was last seen so long before the end of a window is not open there any more."""
 TOLD_BACK = 7 * DAY
@@ -45,7 +45,7 @@ class Looks:
         """The diagnosis of the end of a window, findings since when they were stored first. StoreError where one is damaged."""
         with self._lock:
             self._given, problems = readable(self._settings, self._given)
-            part = Window(max(window.start, window.end - LONGEST), window.end)
+            part = window if window.end - window.start <= LONGEST else Window(window.end - HOUR, window.end)
             told = diagnosis(self._memory, part, **self._given)
             open_now = stored(self._store, window.end)
         known = {state.finding.key: state for state in open_now}

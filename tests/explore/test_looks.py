@@ -52,5 +52,5 @@ def test_what_was_closed_or_not_seen_for_long_is_not_open(store: Store, tmp_path
     assert open_at(store, END) == []
 
 
-def test_a_long_window_is_looked_at_from_its_end(store: Store, tmp_path: Path):
-    assert looks(store, tmp_path)(Window(END - DAY, END)).diagnosis.window == Window(END - 6 * HOUR, END)
+def test_of_a_long_window_the_last_hour_is_looked_at(store: Store, tmp_path: Path):
+    assert looks(store, tmp_path)(Window(END - DAY, END)).diagnosis.window == Window(END - HOUR, END)
