@@ -209,25 +209,34 @@ def _raster(drawn: go.Figure, whole: Part, placed: Lanes, window: Window, follow
             edges.append(middle - 0.5)
         rows[key] = len(edges) - 1
         edges.append(middle + 0.5)
-    held = whole.cells.filter(pl.col("cell").is_between(first, last))
-    place: NDArray[np.int64] = np.array([rows.get(key, -1) for key in held.select(LANE).iter_rows()], dtype=np.int64)
-    seen = place >= 0
-    column = held["cell"].to_numpy()[seen] - first
-    names = held["adapter"].to_list()
-    codes = {name: len(colours.PALETTE) if followed and name not in followed else _code(name) for name in set(names)}
+    schema = {name: whole.cells.schema[name] for name in LANE}
+    where = pl.DataFrame(list(rows), schema=schema, orient="row").with_columns(row=pl.Series(list(rows.values()), dtype=pl.Int64))
+    known = whole.cells["adapter"].unique().to_list()
+    pale = len(colours.PALETTE)
+    told = pl.DataFrame(
+        {
+            "adapter": known,
+            "shade": [pale if followed and name not in followed else _code(name) for name in known],
+            "word": [label(name) for name in known],
+        },
+        schema={"adapter": pl.String, "shade": pl.Float32, "word": pl.String},
+    )
+    held = (
+        whole.cells.filter(pl.col("cell").is_between(first, last))
+        .join(where, on=list(LANE), nulls_equal=True)
+        .join(told, on="adapter")
+    )
+    place, column = held["row"].to_numpy(), held["cell"].to_numpy() - first
     shades: NDArray[np.float32] = np.full((len(edges) - 1, last - first + 1), np.nan, dtype=np.float32)
-    shades[place[seen], column] = np.array([codes[name] for name in names], dtype=np.float32)[seen]
+    shades[place, column] = held["shade"].to_numpy()
     scale = [*colours.PALETTE, PALE]
     steps = [[(number + end) / len(scale), shade] for number, shade in enumerate(scale) for end in (0, 1)]
     text = None
     if held.height <= MOST_NAMED:
-        told = {name: label(name) for name in set(names)}
-        words = [
-            told[name] + (f"<br>and {count - 1} more in this cell" if count > 1 else "")
-            for name, count in zip(names, held["adapters"].to_list(), strict=True)
-        ]
+        more = pl.when(pl.col("adapters") > 1).then(pl.format("<br>and {} more in this cell", pl.col("adapters") - 1))
+        words = held.select(pl.concat_str("word", more.otherwise(pl.lit("")))).to_series()
         grid = np.full(shades.shape, "", dtype=object)
-        grid[place[seen], column] = np.array(words, dtype=object)[seen]
+        grid[place, column] = words.to_numpy()
         text = grid
     begin = moments([first * whole.step + whole.step // 2])[0]
     drawn.add_heatmap(
