@@ -93,6 +93,8 @@ class Diagnoser:
         for attempt in range(ATTEMPTS):
             looked = self._ledger.refresh().get(LOOKS)
             if looked is not None and at <= looked:
+                if self._read_to is None or self._read_to <= looked:  # what is open is known all the same
+                    self._lives, self._read_to = self._known(looked + 1), looked + 1
                 return Diagnosed((), self._ahead(looked - at))
             lives = self._known(at)
             done = advance(lives, found, at, self._rules, looked=looked)

@@ -151,6 +151,32 @@ def test_a_clock_far_behind_the_last_look_stores_nothing_and_says_so(tmp_path: P
     assert "3600 s ahead" in done.problems[0]
 
 
+@pytest.mark.parametrize("late", [0, 30 * MINUTE, HOUR])
+def test_a_restart_with_a_clock_set_back_knows_what_is_open_and_goes_on_with_it(tmp_path: Path, late: int):
+    store, found = Store(tmp_path), Found(FINDING)
+    look(Diagnoser(store, found), START)
+    again = Diagnoser(store, found)
+    look(again, START - late)
+    assert [state.change for state in again.open] == [Change.OPENED]
+    found.found = ()
+    for minute in range(1, 15):
+        look(again, START + minute * MINUTE)
+    assert again.open == ()
+    assert [state.change for state in stored(store)] == [Change.OPENED, Change.CLOSED]
+
+
+def test_a_service_that_comes_second_at_every_look_knows_what_the_other_found_and_closed(tmp_path: Path):
+    store, found = Store(tmp_path), Found(FINDING)
+    first, second = Diagnoser(store, found), Diagnoser(store, found)
+    seen = []
+    for minute in range(13):
+        found.found = (FINDING,) if minute < 2 else ()
+        for service in (first, second):
+            look(service, START + minute * MINUTE)
+        seen.append(len(second.open))
+    assert seen == [1] * 12 + [0]
+
+
 def test_three_hours_without_a_service_are_said(tmp_path: Path):
     store, found = Store(tmp_path), Found(FINDING)
     look(Diagnoser(store, found), START)
