@@ -197,6 +197,10 @@ class PlacedSamples(PrometheusSamples):
         attributes: list[dict[str, Any]] = []
         reasons: dict[str, None] = {}
         for number, labels in enumerate(raw.labels):
+            told = labels.get("__name__", "")
+            if told not in family:
+                reasons[f"{metric}: the server sent a series of another name: {printable(told)}"] = None
+                continue
             exporter = self._pods.pod_id(labels) or PodId(self._pods.default_cluster, "")
             own = {label: text for label, text in labels.items() if label != "__name__"}
             row = _row(self._system, metric, own, exporter, self.name)
@@ -204,7 +208,7 @@ class PlacedSamples(PrometheusSamples):
                 reasons[row] = None
                 continue
             target = repr((exporter, labels.get("instance"), labels.get("job")))
-            attributes.append({"number": number, "rank": family.index(labels["__name__"]), "target": target, **row})
+            attributes.append({"number": number, "rank": family.index(told), "target": target, **row})
         problems += capped(tuple(reasons))
         schema: dict[str, pl.DataType] = {"number": pl.UInt32(), "rank": pl.Int64(), "target": pl.String(), **COLUMNS}
         wide = pl.DataFrame(attributes, schema=schema, orient="row").drop("at", "value")

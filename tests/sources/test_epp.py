@@ -152,6 +152,18 @@ def attempts(name: str, endpoint_label: str, router: str, *values: tuple[float, 
     return {"metric": labels, "values": [[NOW / SECOND + at, str(value)] for at, value in values]}
 
 
+def test_a_server_that_sends_what_was_not_asked_for_is_told_and_the_rest_is_read(serve):
+    strange = {"metric": {"pod": "x", "__name__": "go\nroutines"}, "values": [[NOW / SECOND - 30, "1"]]}
+    nameless = {"metric": {"pod": "x"}, "values": [[NOW / SECOND - 30, "1"]]}
+    wanted = attempts(names.EPP_ATTEMPTS[0], "endpoint_name", "epp-0", (-30, 5.0))
+    body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [strange, wanted, nameless]}}).encode()
+    labels, reading = PodLabels(default_cluster="c"), Reading(history=600 * SECOND, settle=0)
+    source = PlacedSamples("p-router", Prometheus(serve(Reply(body)).url, retries=0), Epp(), pod_labels=labels, reading=reading)
+    batch = source.read({}, NOW)
+    assert batch.rows["value"].to_list() == [5.0]
+    assert any(r"another name: 'go\nroutines'" in problem for problem in batch.problems)
+
+
 def test_in_prometheus_the_newer_name_counts_from_the_instant_it_is_there(serve):
     old = attempts(names.EPP_ATTEMPTS[-1], "pod_name", "epp-0", (-60, 1), (-45, 2), (-30, 3))
     new = attempts(names.EPP_ATTEMPTS[0], "endpoint_name", "epp-0", (-45, 2), (-30, 3))
