@@ -7,7 +7,7 @@ Screenshots are left in ``artifacts/explorer/``.
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
@@ -114,6 +114,50 @@ def test_the_morning_is_told_on_the_first_page_and_its_cost_is_one_click_away(ex
     assert "from=" in page.url
     assert watched.wrong == []
     page.close()
+
+
+def test_the_story_of_a_thursday_from_the_finding_to_one_slot_more(explorer: str, browser: Browser):
+    watched = Watched(browser)
+    watched.page.goto(f"{explorer}/")
+    page = watched.settled()
+    cards = page.locator('[class*="st-key-lw_finding_"]')
+    cards.filter(has_text="-experiment").first.get_by_role("link", name="Timeline").click()
+    page.wait_for_url("**/timeline?from=*")
+    watched.settled()
+    found = span_of(page.url)
+    plot = page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
+    assert plot is not None
+    left, middle = plot["x"] + plot["width"] * 0.25, plot["y"] + plot["height"] / 2
+    page.mouse.move(left, middle)
+    page.mouse.down()
+    page.mouse.move(left + plot["width"] * 0.25, middle, steps=6)
+    page.mouse.up()
+    page.wait_for_function("found => !location.search.includes(found)", arg=f"from={found[0]}")
+    watched.settled()
+    start, end = span_of(page.url)
+    assert found[0] < start < end < found[1]
+    assert end - start == pytest.approx((found[1] - found[0]) / 4, rel=0.2)
+    watched.shot("thursday-timeline")
+    page.get_by_role("link", name="More about it").click()
+    page.wait_for_url("**/adapters?*")
+    expect(watched.settled().get_by_text("Who evicts it").first).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".lw-new")).to_contain_text("-experiment")
+    watched.shot("thursday-adapters")
+    page.get_by_role("link", name="Capacity").click()
+    watched.settled()
+    page.get_by_role("slider", name="More slots per pod").first.press("ArrowRight")
+    expect(page.get_by_text("+1 slot per pod.").first).to_be_visible(timeout=PATIENCE)
+    watched.settled()
+    watched.shot("thursday-capacity")
+    assert span_of(page.url) == (start, end)
+    assert watched.wrong == []
+    page.close()
+
+
+def span_of(url: str) -> tuple[int, int]:
+    """``from`` and ``to`` of an address, ms since 1970."""
+    asked = parse_qs(urlsplit(url).query)
+    return int(asked["from"][-1]), int(asked["to"][-1])
 
 
 def test_a_window_that_is_chosen_is_in_the_address_and_a_page_keeps_it(explorer: str, browser: Browser):
