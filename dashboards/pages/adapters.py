@@ -8,7 +8,6 @@ import streamlit as st
 from lora_watch.explore import adapter_figures, adapter_words
 from lora_watch.explore.adapters import WEEK, Known, Sat, asked, before, hours_of_week, joined, known, sat
 from lora_watch.explore.colours import colour_of
-from lora_watch.explore.markup import tag
 from lora_watch.explore.view import moment
 from lora_watch.model import Window
 from widgets import charts, notes, pages, scene, tables
@@ -21,14 +20,14 @@ def about(number: int, adapter: str, told: Sat, whole: Known, wide: Window, requ
     st.html(adapter_words.title(adapter, mine.row(0, named=True) if mine.height else None))
     where, when = st.columns([2, 3], gap="large")
     with where:
-        st.html(tag("h5", "Where it sat"))
+        notes.heading("Where it sat", level=4)
         held = told.pods.filter(pl.col("adapter") == adapter)
         if held.is_empty():
             notes.nothing("It sat in no slot in this time, as far as is known.")
         else:
             tables.table(f"adapter_pods_{number}", adapter_words.pods(held), adapter_words.PODS)
     with when:
-        st.html(tag("h5", f"When it is asked for, {moment(wide.start)} … {moment(wide.end)} UTC"))
+        notes.heading(f"When it is asked for, {moment(wide.start)} … {moment(wide.end)} UTC", level=4)
         hours = hours_of_week(requests, adapter, wide)
         if not hours["mean"].sum():
             notes.nothing("It was not asked for in this time.")
@@ -42,7 +41,7 @@ def about(number: int, adapter: str, told: Sat, whole: Known, wide: Window, requ
     ):
         with column:
             pairs = told.pairs.filter(pl.col(mine_is) == adapter).group_by(other).agg(pl.col("count").sum())
-            st.html(tag("h5", f"{title}: {pairs['count'].sum():,} swaps"))
+            notes.heading(f"{title}: {pairs['count'].sum():,} swaps", level=4)
             if pairs.is_empty():
                 notes.nothing("Nobody, in this time.")
             else:

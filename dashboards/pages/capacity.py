@@ -60,9 +60,10 @@ def wished(levers: Levers | None, slots: dict[str, int]) -> Plan:
     router = columns[2].selectbox("Routing", [AS_NOW, *ROUTERS], key="lw_plan_router", disabled=len(slots) < 2)
     chosen = None if router == AS_NOW else router
     fixed = len(slots) < 2 or (present is None and chosen is None)
+    pods = columns[1].slider("More pods", 0, 8, 0, key="lw_plan_pods", disabled=fixed)
     return Plan(
         slots=columns[0].slider("More slots per pod", 0, 8, 0, key="lw_plan_slots"),
-        pods=0 if fixed else columns[1].slider("More pods", 0, 8, 0, key="lw_plan_pods"),
+        pods=0 if fixed else pods,
         pins=columns[3].slider("Pins, most asked for first", 0, 20, 0, key="lw_plan_pins"),
         router=chosen,
         variants=columns[4].slider("More adapters (A/B test)", 0, 30, 0, key="lw_plan_variants"),
@@ -85,7 +86,7 @@ def routing(pool: Pool, slots: dict[str, int]) -> None:
             datetime.fromtimestamp(one, UTC).replace(tzinfo=None) for one in (first, max(last - MINUTE // SECOND, first), last)
         ]
         chosen = right.slider(
-            "Moment (UTC)", moments[0], moments[2], moments[1], format="YYYY-MM-DD HH:mm:ss", key=f"lw_moment_{view.query()}"
+            "Moment (UTC)", moments[0], moments[2], moments[1], format="YYYY-MM-DD HH:mm:ss", key=f"lw_moment_{view.digest}"
         )
         at = round(chosen.replace(tzinfo=UTC).timestamp())
     told = page.later(

@@ -8,7 +8,7 @@ import streamlit as st
 from lora_watch.diagnose.postmortem import as_markdown
 from lora_watch.explore import chains, findings, happened
 from lora_watch.explore.colours import SEVERITIES
-from lora_watch.explore.markup import badge
+from lora_watch.explore.markup import badge, tag
 from lora_watch.explore.timeline import BINS, COLUMNS, MOST_STAYS, part, step_of, together
 from lora_watch.explore.timeline_figures import lanes, timeline_figure
 from lora_watch.explore.view import View
@@ -62,7 +62,7 @@ if parts:
             tables.table("course", whole.course, happened.COURSE)
 
     if followed:
-        st.html(happened.heading("Followed"))
+        notes.heading("Followed")
         rows = happened.followed(whole, followed, window)
         if rows.is_empty():
             notes.nothing("None of the chosen adapters sat in a slot in this window, as far as is known.")
@@ -70,9 +70,10 @@ if parts:
             tables.table("followed", rows, happened.FOLLOWED)
             pages.link("adapters", "More about it", view)
 
-st.html(happened.heading("Incidents"))
+notes.heading("Incidents")
 if not incidents:
-    notes.plain("No incident is stored that reaches into this window; `lora-watch serve` stores findings as it makes them.")
+    serve = tag("code", "lora-watch serve")
+    notes.plain("No incident is stored that reaches into this window; ", serve, " stores findings as it makes them.")
 for one in incidents:
     st.html(happened.incident(one))
     with st.container(horizontal=True, gap="medium", vertical_alignment="center", key=f"lw_incident_{one.id}"):
@@ -88,7 +89,7 @@ for one in incidents:
             on_click="ignore",
         )
 
-st.html(happened.heading("Chains of swaps"))
+notes.heading("Chains of swaps")
 if window.end - window.start > chains.LONGEST:
     notes.plain("Chains are told in windows of three hours or less: mark a span to zoom in.")
 else:

@@ -6,7 +6,7 @@ import polars as pl
 
 from lora_watch.derive.groups import POD
 from lora_watch.diagnose.incidents import Incident
-from lora_watch.diagnose.words import listed, percent
+from lora_watch.diagnose.words import listed
 from lora_watch.explore import colours
 from lora_watch.explore.columns import Column
 from lora_watch.explore.markup import Markup, tag
@@ -64,11 +64,6 @@ CHAINS = {
     "mean_reload_seconds": Column("Back after", "seconds", "mean time from an eviction to the reload"),
     "provenance": Column("Known"),
 }
-
-
-def heading(text: str) -> Markup:
-    """Of a part of the page."""
-    return tag("h3", text)
 
 
 def moves(window: Window, end: int) -> Iterator[tuple[str, Window | None]]:
@@ -207,11 +202,6 @@ def _chain(row: dict[str, object]) -> Markup:
         class_="lw-chain-head",
     )
     return tag("div", head, tag("div", links if end else links[:-1], end, class_="lw-legend"), class_="lw-chain")
-
-
-def share(value: float | None) -> str:
-    """A share for a sentence."""
-    return "unknown" if value is None else percent(value)
 
 
 def _clock(at: int) -> str:

@@ -1,5 +1,6 @@
 """What the explorer is asked to show: a window, and of whom. It stands in the address, so that a link shows the same."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -53,6 +54,11 @@ class View:
             if self.live:
                 told["live"] = ["1"]
         return told | {name: [_verbatim(one) for one in getattr(self, name)] for name in NAMES if getattr(self, name)}
+
+    @property
+    def digest(self) -> str:
+        """A short name of the view, the same for the same one: for widgets that belong to it."""
+        return hashlib.sha256(str(self.query()).encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
     def of(self, kind: str, names: Sequence[str]) -> "View":
         """The same window, of these names of a kind (a field's name) instead of those that were chosen."""

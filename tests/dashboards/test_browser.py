@@ -137,6 +137,9 @@ def test_the_story_of_a_thursday_from_the_finding_to_one_slot_more(explorer: str
     start, end = span_of(page.url)
     assert found[0] < start < end < found[1]
     assert end - start == pytest.approx((found[1] - found[0]) / 4, rel=0.2)
+    expect(page.locator(".lw-waiting")).to_have_count(0, timeout=PATIENCE)
+    expect(page.locator('[data-stale="true"]')).to_have_count(0, timeout=PATIENCE)
+    expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=PATIENCE)
     watched.shot("thursday-timeline")
     page.get_by_role("link", name="More about it").click()
     page.wait_for_url("**/adapters?*")

@@ -26,7 +26,7 @@ def chart(name: str, figure: go.Figure, told: str) -> None:
 
 def brushed(name: str, figure: go.Figure, told: str, view: View) -> None:
     """The same, where a span that is marked with the pointer becomes the window. What is marked belongs to one view."""
-    key = f"lw_chart_{name}_{view.query()}"
+    key = f"lw_chart_{name}_{view.digest}"
 
     def chosen() -> None:
         span = marked(st.session_state[key]["selection"])
