@@ -35,7 +35,7 @@ from lora_watch.jobs import collect
 from lora_watch.model import SECOND, PodId, Window
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS, SAMPLES, TABLES, Table
 from lora_watch.service import wall_clock
-from lora_watch.sources.base import Source
+from lora_watch.sources.base import Source, printable
 from lora_watch.sources.configured import sources_of
 from lora_watch.store.tables import Store
 
@@ -70,7 +70,7 @@ class Asked:
     @property
     def nothing(self) -> bool:
         """Nothing is named: the configuration says what to look at."""
-        return not (self.data or self.prometheus or self.pods or self.agents or self.files)
+        return self.data is None and self.prometheus is None and not (self.pods or self.agents or self.files)
 
 
 def run(settings: Settings, asked: Asked, *, format: str, fail_on: str | None, now: Callable[[], int] = wall_clock) -> int:
@@ -101,7 +101,8 @@ def look(gathered: Gathered, settings: Settings, asked: Asked, now: int) -> Diag
 @contextmanager
 def looked_at(settings: Settings, asked: Asked, now: Callable[[], int]) -> Iterator[Gathered]:
     """The tables that are asked for; temporary ones are gone when the block is left. LoraWatchError where they can't be had."""
-    if sum(map(bool, (asked.data, asked.prometheus, asked.pods or asked.agents, asked.files))) > 1:
+    named = (asked.data is not None, asked.prometheus is not None, bool(asked.pods or asked.agents), bool(asked.files))
+    if sum(named) > 1:
         raise LoraWatchError("name one thing to look at: --data, --prometheus, --pod and --agent, or --history")
     folder = asked.data or (settings.store.folder if asked.nothing else None)
     if len(asked.files) == 1 and _holds_tables(asked.files[0]):
@@ -120,8 +121,8 @@ def looked_at(settings: Settings, asked: Asked, now: Callable[[], int]) -> Itera
         elif asked.files:
             gathered = from_files(store, settings, asked.files, "pod", now, show)
         else:
-            named = settings if asked.nothing else pods(asked.pods, asked.agents, settings)
-            gathered = from_targets(store, named, now, watch=asked.watch)
+            targets = settings if asked.nothing else pods(asked.pods, asked.agents, settings)
+            gathered = from_targets(store, targets, now, watch=asked.watch)
         if gathered.problems and not _told_anything(store):
             more = f" (and {len(gathered.problems) - 1} more problems)" if len(gathered.problems) > 1 else ""
             raise LoraWatchError(f"nothing could be read: {gathered.problems[0]}{more}")
@@ -193,21 +194,35 @@ def _exhaust(source: Source, store: Store, clock: Callable[[], int], gathered: G
 def pods(metrics: Sequence[str], agents: Sequence[str], settings: Settings) -> Settings:
     """
     Settings that name these pages and sidecars and nothing else. The n-th sidecar belongs to the n-th page; there may be only
-    pages or only sidecars. LoraWatchError where there are both in different numbers, or one is no address.
+    pages or only sidecars. A pod is called after its host and port; of several behind one, after the path, too. LoraWatchError
+    where there are both in different numbers, one is no address, or one is named twice.
     """
     if metrics and agents and len(metrics) != len(agents):
         raise LoraWatchError(f"{len(metrics)} pages and {len(agents)} sidecars: name one --agent for each --pod, in their order")
     count = max(len(metrics), len(agents))
-    targets = tuple(_target(metrics[n] if metrics else None, agents[n] if agents else None) for n in range(count))
-    return Settings(cluster=settings.cluster, targets=targets)
-
-
-def _target(metrics: str | None, agent: str | None) -> TargetSettings:
-    host = (metrics or agent or "").partition("://")[2].partition("/")[0]
+    named = [(metrics[n] if metrics else None, agents[n] if agents else None) for n in range(count)]
+    hosts = [_host(*one) for one in named]
+    targets = tuple(
+        _target(host if hosts.count(host) == 1 else (page or agent or "").partition("://")[2], page, agent)
+        for host, (page, agent) in zip(hosts, named, strict=True)
+    )
     try:
-        return TargetSettings(pod=host or None, metrics=metrics, agent=agent)
+        return Settings(cluster=settings.cluster, targets=targets)
     except ValidationError as error:
-        raise LoraWatchError(f"{metrics or agent}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
+        raise LoraWatchError(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
+
+
+def _host(metrics: str | None, agent: str | None) -> str:
+    return (metrics or agent or "").partition("://")[2].partition("/")[0]
+
+
+def _target(pod: str, metrics: str | None, agent: str | None) -> TargetSettings:
+    try:
+        return TargetSettings(pod=pod or None, metrics=metrics, agent=agent)
+    except ValidationError as error:
+        raise LoraWatchError(
+            f"{printable(metrics or agent or '')}: {error.errors()[0]['msg'].removeprefix('Value error, ')}"
+        ) from error
 
 
 def from_prometheus(
@@ -274,7 +289,7 @@ def _columns(file: Path) -> set[str]:
     try:
         if file.suffix == ".parquet":
             return set(pl.read_parquet_schema(file))
-        with file.open(encoding="utf-8") as lines:
+        with file.open(encoding="utf-8-sig") as lines:  # a spreadsheet begins with a mark of the byte order
             first = lines.readline()
     except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
         raise LoraWatchError(f"cannot read {file}: {error}") from error

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -262,13 +263,17 @@ def _day(at: int) -> str:
 
 def server_of(settings: Settings, name: str | None, url: str | None) -> PrometheusSettings:
     """
-    The server meant: the one at ``url``, the one called ``name``, or the only one there is. LoraWatchError where nobody can tell.
+    The server meant: the one at ``url``, the one called ``name``, or the only one there is. LoraWatchError where nobody can tell,
+    or the ``url`` is none.
 
     One at a ``url`` is called ``name``, else after its address, so that two servers have streams of their own.
     """
     if url is not None:
         own = re.sub(r"[^A-Za-z0-9_.-]+", "-", name or url.partition("://")[2] or url).strip("-") or "prometheus"
-        return PrometheusSettings(name=own, url=url, systems=("vllm", "router", "gpu"))
+        try:
+            return PrometheusSettings(name=own, url=url, systems=("vllm", "router", "gpu"))
+        except ValidationError as error:
+            raise LoraWatchError(f"{printable(url)}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
     known = {server.name: server for server in settings.prometheus}
     if name is None and len(known) == 1:
         return next(iter(known.values()))

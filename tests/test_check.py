@@ -127,6 +127,12 @@ def test_history_is_read_as_what_its_columns_say(tmp_path: Path, kind: str):
     assert told["worst"] == "harm"
 
 
+def test_a_table_that_a_spreadsheet_wrote_is_history_too(tmp_path: Path):
+    file = tmp_path / "requests.csv"
+    file.write_bytes(b"\xef\xbb\xbf" + pod().request_rows().write_csv().replace("\n", "\r\n").encode())
+    assert answer("--history", str(file))["pools"][0]["pods"] == 1
+
+
 def test_a_folder_of_event_logs_is_history_too(logs: Path):
     told = answer("--history", str(logs))
     assert "thrash" in kinds(told)
@@ -365,10 +371,10 @@ def test_an_address_where_nobody_listens_is_named(closed_port: str):
     assert closed_port.removeprefix("http://") in refused("--prometheus", closed_port, *AT)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:9465", "ftp://127.0.0.1", "http://", "http://127.0.0.1:99999"])
+@pytest.mark.parametrize("address", ["127.0.0.1:9465", "ftp://127.0.0.1", "http://", "http://127.0.0.1:99999", "", "x\ny"])
 def test_an_address_that_is_none_is_refused(address: str):
-    refused("--agent", address, "--watch", "0")
-    refused("--pod", address, "--watch", "0")
+    for option in ("--agent", "--pod", "--prometheus"):
+        assert "configuration" not in refused(option, address, "--watch", "0", *AT)
 
 
 def test_one_of_two_sidecars_that_does_not_answer_is_a_gap_and_holds_nothing_up(logs: Path, closed_port: str):
@@ -444,3 +450,12 @@ def test_pods_are_called_by_their_address():
     named = check.pods(("http://10.0.0.1:8000/metrics",), ("http://10.0.0.1:9465",), Settings())
     assert [(one.pod, one.agent) for one in named.targets] == [("10.0.0.1:8000", "http://10.0.0.1:9465")]
     assert PodId("default", "10.0.0.1:8000").pod == named.targets[0].pod
+
+
+def test_pods_behind_one_host_are_called_by_their_path_too():
+    named = check.pods(("http://h/a/metrics", "http://h/b/metrics", "http://i/metrics"), (), Settings())
+    assert [one.pod for one in named.targets] == ["h/a/metrics", "h/b/metrics", "i"]
+
+
+def test_a_pod_that_is_named_twice_is_refused():
+    assert "stands there twice" in refused("--pod", "http://h/metrics", "--pod", "http://h/metrics")
