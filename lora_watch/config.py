@@ -259,8 +259,8 @@ class DeriveSettings(Part):
 class DiagnoseSettings(Part):
     """Finding what is wrong, and telling it."""
 
-    # at most half of the ten minutes after which rules take a service that did not look for one that does not look at all
-    interval: Duration = Field(timedelta(seconds=60), description="between two looks for findings", le=timedelta(minutes=5))
+    # rules go by a service that looks twice in ten minutes at least
+    interval: Duration = Field(timedelta(seconds=60), description="between two looks for findings", le=timedelta(minutes=3))
     window: Duration = Field(timedelta(hours=1), description="span that a look is about")
     close_after: Duration = Field(timedelta(minutes=10), description="a finding closes once it was not found for so long")
     lookback: Duration = Field(timedelta(days=30), description="an open finding told of in this span goes on after an outage")

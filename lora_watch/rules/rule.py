@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from lora_watch import names
 from lora_watch.rules.condition import Condition
+from lora_watch.rules.thresholds import LOOKS_OFTEN
 
 
 class Install(StrEnum):
@@ -39,8 +40,8 @@ class Tier(StrEnum):
     WATCHER = "watcher"
 
 
-LOOKING = f"{names.WATCH_LOOKS_RECORD} > 0"
-"""A sample while the service's exporter is scraped and its looks for findings end well, so that its figures are of now."""
+LOOKING = f"{names.WATCH_LOOKS_RECORD} > {LOOKS_OFTEN.value:g}"
+"""A sample while the service's exporter is scraped and its looks end well and often, so that its figures are of now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,8 @@ PHANTOMS = Threshold(0, "a slot whose adapter nobody can ask for")
 BLIND_PODS = Threshold(0, "a pod that serves requests and tells nothing of its slots")
 SILENT = Threshold(0, "1 where nothing is told at all")
 LAG_SECONDS = Threshold(120, "eight looks at the usual 15 s: what is shown is not what is")
-LOOKS = Threshold(1, "ten looks are due in ten minutes at the usual interval, two at the longest there can be")
+LOOKS = Threshold(1, "ten looks are due in ten minutes at the usual interval, three at the longest there can be")
+LOOKS_OFTEN = Threshold(1.5, "two looks in ten minutes: what they measured is of now, and about what agents tell")
 LOST = Threshold(0, "every figure is too low by what was lost")
 
 
