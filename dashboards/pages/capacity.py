@@ -1,6 +1,6 @@
 """Capacity: what if there were more slots, pods, pins, or another router?"""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import streamlit as st
@@ -86,7 +86,13 @@ def routing(pool: Pool, slots: dict[str, int]) -> None:
             datetime.fromtimestamp(one, UTC).replace(tzinfo=None) for one in (first, max(last - MINUTE // SECOND, first), last)
         ]
         chosen = right.slider(
-            "Moment (UTC)", moments[0], moments[2], moments[1], format="YYYY-MM-DD HH:mm:ss", key=f"lw_moment_{view.digest}"
+            "Moment (UTC)",
+            moments[0],
+            moments[2],
+            moments[1],
+            format="YYYY-MM-DD HH:mm:ss",
+            step=timedelta(seconds=1),
+            key=f"lw_moment_{view.digest}",
         )
         at = round(chosen.replace(tzinfo=UTC).timestamp())
     told = page.later(

@@ -93,7 +93,8 @@ def routed(store: Store, pool: Pool, slots: dict[str, int], adapter: str, at: in
     state.pod[:, RUNNING], state.pod[:, WAITING] = cell[:, :, IN_FLIGHT].sum(axis=1), cell[:, :, QUEUED].sum(axis=1)
     state.pod[:, SERVING] = (cell[:, :-1, IN_FLIGHT] > 0).sum(axis=1)
     state.pod[:, NAMED] = ((cell[:, :-1, IN_FLIGHT] > 0) | (cell[:, :-1, QUEUED] > 0)).sum(axis=1)
-    state.pod[:, GPU_FILLED] = (cell[:, :-1, GPU_PLACE] >= 0).sum(axis=1)
+    filled = (cell[:, :-1, GPU_PLACE] >= 0).sum(axis=1)
+    state.pod[:, GPU_FILLED] = np.minimum(filled, counts)  # while a load goes on, who leaves for it may still be told
     mine = code[adapter]
     counted = dict(went.group_by(pl.col("pod").fill_null("")).len().iter_rows())
     frame = pl.DataFrame(
