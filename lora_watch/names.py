@@ -231,5 +231,5 @@ WATCH_SILENT_RECORD = "watch:lora_silent:bool"
 WATCH_LAG_RECORD = "watch:lora_lag_seconds:max"
 WATCH_LOOKS_RECORD = "watch:lora_looks:increase10m"
 
-# --- written: Prometheus itself, from alerting rules ------------------------------------------------------------------------------
+# --- written: Prometheus itself, from alerting rules ---------------------------------------------------------------------------
 ALERTS = "ALERTS"  # alertname, alertstate, and the labels of the alert

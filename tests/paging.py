@@ -191,7 +191,11 @@ def prometheus(folder: Path, rules: str, scrape: list[dict[str, Any]], manager: 
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(told))
     port = free_port()
-    arguments = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'tsdb'}", "--rules.alert.resend-delay=1s"]
+    arguments = [
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'tsdb'}",
+        "--rules.alert.resend-delay=1s",
+    ]
     with running(folder, "prometheus", [*arguments, f"--web.listen-address=127.0.0.1:{port}"], f"http://127.0.0.1:{port}") as at:
         yield at
 

@@ -75,9 +75,11 @@ def heard(store: Store, window: Window, lookback: int) -> Heard:
     whole = of_events
     for part in (of_requests, of_samples, little):
         whole = whole.join(part, on=list(POD), how="full", coalesce=True, nulls_equal=True)
-    told = whole.with_columns(
-        ((last.end - pl.col(f"newest_{one}")) / SECOND).round(1).alias(f"{one}s_lag_seconds") for one in ("event", "request", "sample")
-    ).sort(POD)
+    lags = (
+        ((last.end - pl.col(f"newest_{one}")) / SECOND).round(1).alias(f"{one}s_lag_seconds")
+        for one in ("event", "request", "sample")
+    )
+    told = whole.with_columns(lags).sort(POD)
     return Heard(last, told.drop("kinds", "clocks", "has_slots", "metrics"), _gaps(told), _sources(store, last))
 
 

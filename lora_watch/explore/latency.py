@@ -171,7 +171,9 @@ def _why(row: Mapping[str, Any]) -> str:
 def _error(seconds: float | None) -> str:
     if seconds is None:
         return ""
-    return "the replay meets the recorded ends" if seconds < 0.001 else f"the replay misses recorded ends by {span(seconds)} (P95)"
+    if seconds < 0.001:
+        return "the replay meets the recorded ends"
+    return f"the replay misses recorded ends by {span(seconds)} (P95)"
 
 
 def _interval(low: float | None, high: float | None, told: Any) -> str:

@@ -149,4 +149,6 @@ def _remedy(one: Remedy) -> Markup:
 
 
 def _list(title: str, lines: Sequence[str], kind: str) -> Markup:
-    return tag("div", tag("h5", title), tag("ul", (tag("li", prose(line)) for line in lines)), class_=kind) if lines else Markup("")
+    if not lines:
+        return Markup("")
+    return tag("div", tag("h5", title), tag("ul", (tag("li", prose(line)) for line in lines)), class_=kind)

@@ -22,8 +22,8 @@ def tile(
     bad: bool = False,
 ) -> Markup:
     """
-    A tile. ``value`` is a number in words, ``note`` stands below it, ``course`` are its values from the oldest on (None: unknown),
-    ``limit`` is drawn among them.
+    A tile. ``value`` is a number in words, ``note`` stands below it, ``course`` are its values from the oldest on (None:
+    unknown), ``limit`` is drawn among them.
     """
     return tag(
         "div",
@@ -81,11 +81,7 @@ def share_bar(row: Mapping[str, Any]) -> Markup:
         _stretch(lost or 0.0, "lw-lost", "" if lost is None else f"loads of adapters {percent(lost)}"),
         _stretch(rest, "lw-rest", f"reads busy, and is neither: {percent(rest)}"),
     ]
-    reads = (
-        "read: unknown, since no GPU exporter is named"
-        if busy is None
-        else ("read busy ", tag("b", percent(busy)))
-    )
+    reads = "read: unknown, since no GPU exporter is named" if busy is None else ("read busy ", tag("b", percent(busy)))
     key = [
         tag("span", tag("i", class_="lw-inference"), "inference ", tag("b", words)),
         tag("span", tag("i", class_="lw-lost"), "loads of adapters ", tag("b", percent(lost)))

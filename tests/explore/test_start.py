@@ -74,7 +74,10 @@ def test_a_wheel_brings_pages_and_runbooks_and_finds_them(tmp_path: Path):
     (wheel,) = tmp_path.glob("*.whl")
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
-    asked = "from lora_watch.explore.start import folder; from lora_watch.explore.runbooks import runbook; print(folder(), bool(runbook('thrash')))"
+    asked = (
+        "from lora_watch.explore.start import folder; from lora_watch.explore.runbooks import runbook; "
+        "print(folder(), bool(runbook('thrash')))"
+    )
     told = subprocess.run(
         [sys.executable, "-c", asked], cwd=tmp_path, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True
     )
