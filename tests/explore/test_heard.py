@@ -74,10 +74,8 @@ def test_losses_of_two_windows_add_up(store: Store):
 def test_what_a_page_alone_cannot_tell_is_said_with_what_would(store: Store):
     gaps = heard(store, WINDOW, DAY).gaps
     assert set(gaps["pod"]) == {"pod-1"}  # the agent of the other tells all
-    assert (
-        "lora-watch-agent"
-        in gaps.row(by_predicate=(gaps["pod"] == "pod-1") & (gaps["what"] == "residency, swaps"), named=True)["how"]
-    )
+    stays = (pl.col("pod") == "pod-1") & (pl.col("what") == "residency, swaps")
+    assert "lora-watch-agent" in gaps.row(by_predicate=stays, named=True)["how"]
 
 
 def test_partial_knowledge_is_said_with_its_counts(store: Store):
