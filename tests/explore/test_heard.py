@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 from builders import events, requests, rows
 from stored import stored
