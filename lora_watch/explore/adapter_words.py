@@ -23,7 +23,7 @@ ROWS = {
     "stays": Column("Stays", "count"),
     "p50_seconds": Column("Residency p50", "seconds", "half of its stays are longer; empty: fewer than half have ended"),
     "p95_seconds": Column("p95", "seconds"),
-    "hot_ratio": Column("Hot", "percent", "requests that found it in a slot, of those that were scheduled"),
+    "hot_ratio": Column("Hot", "percent", "requests that found it in a slot, of those of which that is known"),
     "warm_ratio": Column("Warm", "percent", "requests that had it loaded from the CPU cache"),
     "cold_ratio": Column("Cold", "percent", "requests that had it loaded from disk"),
     "load_seconds": Column("Load", "seconds", "median time of a load into a slot"),

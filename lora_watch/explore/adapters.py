@@ -151,10 +151,11 @@ def known(told: Sat, requests: pl.DataFrame, earlier: Before, window: Window) ->
         .with_columns(new=(pl.col("first_seen") > window.end - NEW) & pl.lit(not learning))
         .join(_families(told, counted), on="adapter", how="left")
     )
+    known = pl.col("hot") + pl.col("warm_requests") + pl.col("cold_requests")  # a slot filled too long ago is not known
     rows = rows.with_columns(
         pl.col("new").fill_null(value=False),
         **{
-            f"{name}_ratio": pl.when(pl.col("served") > 0).then(pl.col(column) / pl.col("served"))
+            f"{name}_ratio": pl.when(known > 0).then(pl.col(column) / known)
             for name, column in (("hot", "hot"), ("warm", "warm_requests"), ("cold", "cold_requests"))
         },
     ).sort("requests", *KEYS, descending=[True, *(False for _ in KEYS)], nulls_last=True)

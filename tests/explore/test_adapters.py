@@ -44,6 +44,17 @@ def test_a_row_has_its_share_of_the_requests_and_what_they_found_adds_up(tmp_pat
     assert (one["served"], sum(one[f"{where}_ratio"] for where in ("hot", "warm", "cold"))) == (20, 1.0)
 
 
+def test_shares_are_of_the_requests_of_which_it_is_known_where_they_found_it(tmp_path: Path):
+    made = Pod(slots=2, load=0.1, read=None).start(END - HOUR)
+    for number in range(60):
+        made.ask(END - (62 - number) * SECOND, "abc"[number % 3], hold=0.2)
+    events = made.event_rows()
+    late = stored(tmp_path, events=events.filter(pl.col("at") >= END - 30 * SECOND), requests=made.request_rows())
+    one = row(told(late).rows, "a")
+    assert one["unknown"] > 0
+    assert sum(one[f"{where}_ratio"] for where in ("hot", "warm", "cold")) == pytest.approx(1.0)
+
+
 def test_a_row_has_its_loads_stays_and_size(tmp_path: Path):
     one = row(told(ring(tmp_path)).rows, "a")
     assert (one["loads"], one["stays"], one["pods"], one["bytes"]) == (20, 20, 1, 65_536_000)
