@@ -116,12 +116,18 @@ async def beside_a_pin(traffic: Traffic, slots: int) -> None:
 
 
 async def one_too_many(port: int, slots: int, answers: dict[str, int]) -> None:
-    """As many adapters at once as there are slots, one of which is pinned for yet another."""
+    """
+    As many adapters at once as there are slots, one of which is pinned for yet another: until the engine dies of it, for on a
+    busy machine they may come one after the other.
+    """
     bodies = [
-        {"model": name, "prompt": "which adapter", "max_tokens": 24, "ignore_eos": True} for name in ADAPTERS[1 : slots + 1]
+        {"model": name, "prompt": "which adapter", "max_tokens": 100, "ignore_eos": True} for name in ADAPTERS[1 : slots + 1]
     ]
-    given = await asyncio.gather(*(call(port, "/v1/completions", body) for body in bodies))
-    answers["one too many"] = min(status for status, _ in given)
+    for _ in range(20):
+        given = await asyncio.gather(*(call(port, "/v1/completions", body) for body in bodies))
+        answers["one too many"] = max(status for status, _ in given)
+        if answers["one too many"] >= 500:
+            return
 
 
 async def preload(port: int, model: Path, answers: dict[str, int], *, pin: bool) -> None:
