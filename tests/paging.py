@@ -48,6 +48,10 @@ class Told:
     def of(self, receiver: str) -> list[Message]:
         return [one for one in self.messages if one.receiver == receiver]
 
+    def over(self, receiver: str) -> bool:
+        """Whether it was told that all of a message is resolved: that comes with the group's next turn."""
+        return any(one.resolved and not one.firing for one in self.of(receiver))
+
     def firing(self, *names: str) -> list[Message]:
         return [one for one in self.messages if set(names) & set(one.firing)]
 
