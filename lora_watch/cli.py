@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from lora_watch.errors import LoraWatchError
+from lora_watch.rules.choices import Install, Profile
 
 if TYPE_CHECKING:
     from lora_watch.config import Settings
@@ -61,20 +62,6 @@ class CheckFormat(StrEnum):
     MD = "md"
 
 
-class InstallChoice(StrEnum):
-    """What Prometheus scrapes."""
-
-    RAW = "raw"
-    FULL = "full"
-
-
-class ProfileChoice(StrEnum):
-    """Whose limits."""
-
-    DEFAULT = "default"
-    ARTICLE = "article"
-
-
 class RulesFor(StrEnum):
     """Who reads the rules."""
 
@@ -82,8 +69,8 @@ class RulesFor(StrEnum):
     OPERATOR = "operator"
 
 
-InstallOption = Annotated[InstallChoice, typer.Option("--install", help="raw: no service in the path; full: with the exporter.")]
-ProfileOption = Annotated[ProfileChoice, typer.Option("--profile", help="article: its limits, to be loaded beside the default.")]
+InstallOption = Annotated[Install, typer.Option("--install", help="raw: no service in the path; full: with the exporter.")]
+ProfileOption = Annotated[Profile, typer.Option("--profile", help="article: its limits, to be loaded beside the default.")]
 ScaleOption = Annotated[
     float, typer.Option("--time-scale", help="How fast the watched clock runs: lengths of time are divided by it.", min=1)
 ]
@@ -287,8 +274,8 @@ def incidents_show(
 @rules_app.callback(invoke_without_command=True)
 def rules(
     context: typer.Context,
-    install: InstallOption = InstallChoice.RAW,
-    profile: ProfileOption = ProfileChoice.DEFAULT,
+    install: InstallOption = Install.RAW,
+    profile: ProfileOption = Profile.DEFAULT,
     time_scale: ScaleOption = 1.0,
     form: ForOption = RulesFor.PROMETHEUS,
     runbooks: RunbooksOption = None,
@@ -301,8 +288,8 @@ def rules(
 
 @rules_app.command("show")
 def rules_show(
-    install: InstallOption = InstallChoice.RAW,
-    profile: ProfileOption = ProfileChoice.DEFAULT,
+    install: InstallOption = Install.RAW,
+    profile: ProfileOption = Profile.DEFAULT,
     time_scale: ScaleOption = 1.0,
     form: ForOption = RulesFor.PROMETHEUS,
     runbooks: RunbooksOption = None,
@@ -318,7 +305,7 @@ def rules_calibrate(
     data: DataFolder = None,
     last: Annotated[str, typer.Option(help="Length of the history, such as 28d.")] = "28d",
     at: AtOrData = None,
-    profile: ProfileOption = ProfileChoice.DEFAULT,
+    profile: ProfileOption = Profile.DEFAULT,
     harm: Annotated[float, typer.Option(help="Harm episodes in 28 days that are not too many.", min=0)] = 1,
     cause: Annotated[float, typer.Option(help="Cause episodes in 28 days, of one alert, that are not too many.", min=0)] = 8,
     format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
@@ -330,7 +317,7 @@ def rules_calibrate(
     from lora_watch.explore import calibration as view
     from lora_watch.explore.status import window_of
     from lora_watch.model import Window
-    from lora_watch.rules.rule import Profile, Tier
+    from lora_watch.rules.rule import Tier
     from lora_watch.schema import REQUESTS
 
     def run() -> None:
@@ -343,7 +330,7 @@ def rules_calibrate(
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("replaying", total=1.0)
             judged, window = view.calibrated(
-                store, Window(end - length, end + 1), Profile(profile), wanted, lambda done: bar.update(task, completed=done)
+                store, Window(end - length, end + 1), profile, wanted, lambda done: bar.update(task, completed=done)
             )
         if format is Format.JSON:
             sys.stdout.write(view.as_json(judged, window) + "\n")
@@ -636,8 +623,8 @@ def _load(file: Path) -> "Settings":
 
 
 def _show_rules(
-    install: InstallChoice,
-    profile: ProfileChoice,
+    install: Install,
+    profile: Profile,
     time_scale: float,
     form: RulesFor,
     runbooks: str | None,
@@ -645,7 +632,6 @@ def _show_rules(
 ) -> None:
     from lora_watch.rules import render
     from lora_watch.rules.pace import Pace
-    from lora_watch.rules.rule import Install, Profile
 
     usual = render.Addresses()
     make = render.prometheus_rule if form is RulesFor.OPERATOR else render.rules
@@ -654,7 +640,7 @@ def _show_rules(
         pace = Pace(time_scale)
     except ValueError as error:
         _fail(str(error))
-    sys.stdout.write(make(Install(install), Profile(profile), pace, addresses))
+    sys.stdout.write(make(install, profile, pace, addresses))
 
 
 def _list_incidents(config: Path, data: Path | None, last: str, at: str | None, format: Format) -> None:

@@ -5,22 +5,10 @@ from datetime import timedelta
 from enum import StrEnum
 
 from lora_watch import names
+from lora_watch.rules.choices import Install as Install
+from lora_watch.rules.choices import Profile as Profile
 from lora_watch.rules.condition import Condition
 from lora_watch.rules.thresholds import LOOKS_OFTEN
-
-
-class Install(StrEnum):
-    """What Prometheus scrapes."""
-
-    RAW = "raw"  # agents, engines, router and GPU exporters: nothing of the service in the path
-    FULL = "full"  # the service's exporter, and what RAW reads for as long as the service does not look
-
-
-class Profile(StrEnum):
-    """Whose limits."""
-
-    DEFAULT = "default"
-    ARTICLE = "article"
 
 
 class Severity(StrEnum):
