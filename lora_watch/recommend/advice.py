@@ -1,0 +1,126 @@
+"""What is recommended, as values: each with what it promises, how that is known, what it costs, and whether it can be done."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lora_watch.model import Window
+
+
+class Kind(StrEnum):
+    """What is to be changed."""
+
+    SLOTS = "slots"  # more of them on every pod
+    PODS = "pods"  # more of them
+    ROUTING = "routing"  # another scorer
+    PINS = "pins"  # adapters that nothing may evict
+    PRELOAD = "preload"  # adapters loaded ahead by hour of week
+    UNPIN = "unpin"  # pins that nobody asks for
+    RETIRE = "retire"  # registered adapters that nobody asks for
+    MERGE = "merge"  # adapters that are used as one
+    CAP = "cap"  # experiments, held to so many adapters or pods
+    GROUPS = "groups"  # adapters that follow each other, kept on one pod
+    SPLIT = "split"  # the fleet, by tenant
+
+
+class Verdict(StrEnum):
+    """What the proof came to."""
+
+    ADVISED = "advised"  # the lower bound of what it saves is above zero and above the replay's own error
+    NOT_WORTH = "not worth it"  # it saves nothing that is sure
+    HARMFUL = "harmful"  # it makes things worse
+    UNPROVEN = "unproven"  # replay can't judge it: what it does is not in the log
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One adapter on one pod: a pin or a preload; ``hours`` of the week (0: Monday 00:00 UTC), empty for always."""
+
+    adapter: str
+    pod: str
+    hours: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """
+    What a change would have done to the judged window. Shares of the present, positive: less of it; None is unknown.
+
+    ``swaps_removed`` with its 95 % interval ``low`` … ``high`` (drawn over days); ``swaps`` and ``base_swaps`` of the judged
+    window; ``p95_seconds_saved`` of what requests waited for slots and loads; ``gpu_hours_saved`` a month of 730 hours.
+    """
+
+    swaps_removed: float | None
+    low: float | None
+    high: float | None
+    swaps: int | None
+    base_swaps: int | None
+    p95_seconds_saved: float | None = None
+    gpu_hours_saved: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """
+    One change, judged.
+
+    ``what`` says it in words for people; ``amount``, ``adapters`` and ``places`` for programs. ``judged`` is the window in which
+    it was replayed, ``learned`` the one it was chosen from (None: nothing was chosen), ``method`` what was replayed. ``cost`` and
+    ``risk`` are words (the price in KV-cache tokens, a restart, …), ``can`` says whether this engine and deployment can do it at
+    all and ``how``; None: unknown.
+    """
+
+    kind: Kind
+    verdict: Verdict
+    what: str
+    why: str
+    effect: Effect
+    judged: Window | None
+    learned: Window | None
+    method: str
+    cost: str
+    risk: str
+    can: bool | None
+    how: str
+    amount: int | None = None
+    adapters: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
+    provenance: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """
+    What the engines of a pool were started with, as far as it is known: what is said about them and what they are told depends
+    on it. Unknown is None.
+    """
+
+    pool: str
+    engine: str | None = None  # vllm | sglang | lorax | …
+    version: str | None = None
+    pods: int | None = None
+    slots: int | None = None  # of each pod
+    cpu_capacity: int | None = None
+    max_rank: int | None = None
+    base_model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """
+    Everything advised for one pool, the most useful first; ``sentence`` is what it comes to.
+
+    ``article_rule`` is the article's rule (pin the top 5 by 30-day count) judged in the same way. ``bounds`` are shares of the
+    swaps that any policy without more slots could remove at most, by name (pooled Belady, per-pod MIN, hindsight-static).
+    ``learning_cut`` (µs UTC) is the change point before which nothing was learned.
+    """
+
+    setup: Setup
+    window: Window
+    sentence: str
+    advice: tuple[Advice, ...]
+    article_rule: Advice | None
+    bounds: dict[str, float] = field(default_factory=dict)
+    router: str | None = None
+    learning_cut: int | None = None
+    provenance: str | None = None
+    gaps: tuple[str, ...] = ()
