@@ -54,7 +54,7 @@ class History:
         return replace(self, window=window, trace=trace)
 
     def fleet(self, *, more_slots: int = 0, more_pods: int = 0, pins: tuple[tuple[int, int], ...] | None = None) -> Fleet:
-        """The pool's pods with so many slots more each and so many pods more (of the fewest slots); ``pins`` instead of its own."""
+        """The pool's pods with so many slots more each and so many pods more; ``pins`` instead of its own."""
         slots = [one + more_slots for one in self.slots] + [min(self.slots) + more_slots] * more_pods
         return Fleet(slots, seats=SEATS, pins=self.pinned if pins is None else pins)
 
