@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from lora_watch.derive.groups import said_once, worst_provenance
 from lora_watch.derive.locality import came
 from lora_watch.model import MINUTE, SECOND, Window
+from lora_watch.recommend.present import ROUTERS as ROUTERS
+from lora_watch.recommend.present import nearest
 from lora_watch.replay.cluster import replay
 from lora_watch.replay.fleet import Fleet
-from lora_watch.replay.routers import ARTICLE, LLM_D, LLM_D_RESIDENCY, RANDOM, ROUND_ROBIN, Router
+from lora_watch.replay.routers import LLM_D_RESIDENCY, Router
 from lora_watch.replay.trace import LONGEST, Trace
 
 MORE_SLOTS = (1, 2, 4)
@@ -34,17 +36,8 @@ LARGEST = 150_000
 """Requests replayed at most, the newest: bounds the time of all levers to seconds."""
 IN_STEPS = 150_000_000
 """Requests × (adapters × slots of the largest pod + 1,000) up to which engines are replayed step by step: 0.4 s a replay."""
-NEAR = 0.25
-"""A router whose loads differ by more than this share from the recorded pods' stands for none."""
 WAITING_SECONDS = 0.5
 """A wait for a slot, at the 95th percentile, from which on the wait says more than the number of loads."""
-ROUTERS: Mapping[str, Router] = {
-    "round robin": ROUND_ROBIN,
-    "random": RANDOM,
-    "the article's affinity router": ARTICLE,
-    "llm-d's lora-affinity-scorer": LLM_D,
-    "llm-d's residency scorer": LLM_D_RESIDENCY,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,8 +376,8 @@ def _present(past: _Past, recorded: Counted) -> tuple[str | None, Counted]:
         return None, recorded
     base = int(recorded.loads.sum())
     every = {name: _counted(past, past.fleet(), router) for name, router in ROUTERS.items()}
-    name = min(every, key=lambda one: abs(int(every[one].loads.sum()) - base))
-    return (name, every[name]) if abs(int(every[name].loads.sum()) - base) <= NEAR * base else (None, recorded)
+    name = nearest({one: int(told.loads.sum()) for one, told in every.items()}, base)
+    return (None, recorded) if name is None else (name, every[name])
 
 
 def _routed(past: _Past, present: str) -> Iterator[Tried]:
