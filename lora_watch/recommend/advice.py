@@ -47,6 +47,9 @@ class Effect:
 
     ``swaps_removed`` with its 95 % interval ``low`` … ``high`` (drawn over days); ``swaps`` and ``base_swaps`` of the judged
     window; ``p95_seconds_saved`` of what requests waited for slots and loads; ``gpu_hours_saved`` a month of 730 hours.
+
+    Where requests wait for slots at present (None: they don't), ``waits_removed`` with its interval is the share of that waiting
+    that is gone: it says more there than swaps, since requests that wait for one adapter enter together and share its load.
     """
 
     swaps_removed: float | None
@@ -56,6 +59,24 @@ class Effect:
     base_swaps: int | None
     p95_seconds_saved: float | None = None
     gpu_hours_saved: float | None = None
+    waits_removed: float | None = None
+    waits_low: float | None = None
+    waits_high: float | None = None
+
+    @property
+    def of(self) -> str:
+        """What hurts, and is to become less."""
+        return "swaps" if self.waits_removed is None else "waiting for slots"
+
+    @property
+    def removed(self) -> float | None:
+        """The share of it that is gone."""
+        return self.swaps_removed if self.waits_removed is None else self.waits_removed
+
+    @property
+    def sure(self) -> tuple[float | None, float | None]:
+        """The interval of that share."""
+        return (self.low, self.high) if self.waits_removed is None else (self.waits_low, self.waits_high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +123,7 @@ class Setup:
     cpu_capacity: int | None = None
     max_rank: int | None = None
     base_model: str | None = None
+    slot_bytes: int | None = None  # that one slot takes on a GPU, at least
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ class History:
     or of those of its rank; NaN where nobody measured any), ``bytes`` (−1: unknown), ``first_seen`` (µs UTC, may lie before the
     window), ``experiment`` (announced or named as one). ``pinned`` are (pod, adapter) codes that the engines hold pinned now.
     ``changes`` are times (µs UTC) at which the mix of adapters changed for good: what lies before is another regime.
+    ``registered`` are the names that API servers serve, with or without requests (None: nobody told).
     ``provenance`` is the worst of the rows'. ``gaps`` says in words what is missing.
 
-    Memory: 20 bytes a request.
+    Memory: 24 bytes a request.
     """
 
     window: Window
@@ -38,6 +39,7 @@ class History:
     changes: tuple[int, ...] = ()
     provenance: str | None = None
     gaps: tuple[str, ...] = field(default=())
+    registered: tuple[str, ...] | None = None
 
     def during(self, window: Window) -> "History":
         """The requests that came in ``window``; codes, pods and what is known of adapters stay."""
