@@ -358,20 +358,35 @@ def run_batches(
     hold: NDArray[np.int64],
     restart_pod: NDArray[np.int32],
     restart_at: NDArray[np.int64],
+    change: NDArray[np.int64],
 ) -> None:
     """Every request in order; what comes at the same µs meets in one step, behind what ends then."""
-    i, done = whole(0), 0
+    i, done, changed = whole(0), 0, 0
     for p in range(len(pods.pod)):
         preload(pods, p, -AFTER_ALL)
     while True:
         t = int(at[i]) if i < len(adapter) else AFTER_ALL
         restarting = done < len(restart_at) and restart_at[done] <= t
-        looking = scrape > 0 and not restarting and t < AFTER_ALL and t - t % scrape > seen.at[0]
         if restarting:
             t = int(restart_at[done])
-        elif looking:
+        changing = changed < len(change) and change[changed, 0] <= t
+        if changing:
+            restarting = False
+            t = int(change[changed, 0])
+        looking = scrape > 0 and not restarting and not changing and t < AFTER_ALL and t - t % scrape > seen.at[0]
+        if looking:
             t -= t % scrape
-        _advance(pods, log, rules, batch, adapter, hold, t, restarting or looking)
+        _advance(pods, log, rules, batch, adapter, hold, t, restarting or looking or changing)
+        if changing:
+            p, a = whole(change[changed, 1]), whole(change[changed, 2])
+            pods.cell[p, a, PINNED] = change[changed, 3]
+            if change[changed, 3] > 0 and pods.cell[p, a, GPU_PLACE] < 0:
+                _load(pods, log, rules, batch, p, a, t)
+                pods.clock[0] += 1
+                pods.cell[p, a, STAMP] = pods.clock[0]
+                pods.cell[p, a, USED_AT] = t
+            changed += 1
+            continue
         if restarting:
             _restart(pods, log, batch, whole(restart_pod[done]), t)
             done += 1
@@ -384,7 +399,7 @@ def run_batches(
         while i < len(adapter) and at[i] == t:
             a = whole(adapter[i]) if adapter[i] >= 0 else pods.cell.shape[1] - 1
             p = whole(pod[i])
-            if router.rule != _GIVEN:
+            if router.rule != _GIVEN and p < 0:
                 if scrape == 0:
                     seen.at[0] = t
                 p = route(pods, seen, router, a)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,14 @@ from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.locality import next_uses
 from lora_watch.replay.policies import LRU, MIN, TIME_WEIGHTED
 from lora_watch.replay.routers import Desk, Router, Rule, View, desk, look, route, view
-from lora_watch.replay.serving import advance, arrive, preload, restart
+from lora_watch.replay.serving import advance, arrive, begin_pin, preload, restart
 from lora_watch.replay.state import AFTER_ALL as AFTER_ALL
 from lora_watch.replay.state import (
     BOOT,
     BORN,
     CPU_VICTIM,
     END,
+    GPU_PLACE,
     LEFT,
     LOOKUP,
     NEXT_USE,
@@ -26,6 +28,7 @@ from lora_watch.replay.state import (
     POD,
     RECENT,
     SLOT,
+    SLOTS,
     START,
     VICTIM,
     Log,
@@ -42,10 +45,10 @@ _GIVEN = int(Rule.GIVEN)
 class Reloads:
     """
     Loads that no request asked for: the adapter was in the running batch, and another of that batch had taken its slot earlier
-    in the same step. Arrays in the order in which it happened: time (µs), pod, adapter, and as in ``Outcome`` how it was found
-    (1 warm, 2 cold), the slot, who left for it and when it left again itself.
+    in the same step; or a pin began. Arrays in the order in which it happened: time (µs), pod, adapter, and as in ``Outcome`` how
+    it was found (1 warm, 2 cold), the slot, who left for it and when it left again itself.
 
-    A fleet without ``name_hashes`` has none.
+    A fleet without ``name_hashes`` has none but those of pins, which are not told when they left.
     """
 
     at: NDArray[np.int64]
@@ -123,6 +126,15 @@ NEVER = -1 << 62
 """A time (µs) of what did not happen."""
 
 
+class PinChange(NamedTuple):
+    """From ``at`` (µs) on the pod's adapter is pinned, and loaded if it is in no slot, or is not pinned any more."""
+
+    at: int
+    pod: int
+    adapter: int
+    pinned: bool
+
+
 @compiled
 def _run(
     pods: Pods,
@@ -138,21 +150,34 @@ def _run(
     next_use: NDArray[np.int64],
     restart_pod: NDArray[np.int32],
     restart_at: NDArray[np.int64],
+    change: NDArray[np.int64],
+    again: NDArray[np.int64],
 ) -> None:
-    """Every request in order; between two of them, ends, starts and restarts at their own times."""
+    """Every request in order; between two of them, ends, starts, restarts and changes of pins at their own times."""
     base = pods.cell.shape[1] - 1
-    i, done, oldest = whole(0), 0, 0  # not the literal 0, for which numba would compile every part once more
+    i, done, oldest, changed = whole(0), 0, 0, whole(0)  # not the literal 0, for which numba would compile every part once more
     for p in range(len(pods.pod)):
         preload(pods, p, -AFTER_ALL)
     while True:
         t = int(at[i]) if i < len(adapter) else AFTER_ALL
         restarting = done < len(restart_at) and restart_at[done] <= t
-        looking = scrape > 0 and not restarting and t < AFTER_ALL and t - t % scrape > seen.at[0]
         if restarting:
             t = int(restart_at[done])
-        elif looking:
+        changing = changed < len(change) and change[changed, 0] <= t
+        if changing:
+            restarting = False
+            t = int(change[changed, 0])
+        looking = scrape > 0 and not restarting and not changing and t < AFTER_ALL and t - t % scrape > seen.at[0]
+        if looking:
             t -= t % scrape
         advance(pods, log, rules, adapter, hold, t)
+        if changing:
+            p, a = whole(change[changed, 1]), whole(change[changed, 2])
+            pods.cell[p, a, PINNED] = change[changed, 3]
+            if change[changed, 3] > 0 and pods.cell[p, a, GPU_PLACE] < 0:
+                begin_pin(pods, log, rules, again, p, a, t, changed)
+            changed += 1
+            continue
         if restarting:
             restart(pods, log, whole(restart_pod[done]), t)
             done += 1
@@ -169,7 +194,7 @@ def _run(
                 oldest += 1
         a = whole(adapter[i]) if adapter[i] >= 0 else base
         p = whole(pod[i])
-        if router.rule != _GIVEN:
+        if router.rule != _GIVEN and p < 0:
             if scrape == 0:
                 seen.at[0] = t
             p = route(pods, seen, router, a)
@@ -179,12 +204,23 @@ def _run(
         i += 1
 
 
-def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: Sequence[tuple[int, int]] = ()) -> Outcome:
+def replay(
+    trace: Trace,
+    fleet: Fleet,
+    router: Router | None = None,
+    restarts: Sequence[tuple[int, int]] = (),
+    *,
+    placed: NDArray[np.int32] | None = None,
+    changes: Sequence[PinChange] = (),
+) -> Outcome:
     """
     What the fleet does with the trace, request by request; exact, and the same for the same input.
 
     Without a router requests keep the trace's pods (all on pod 0 where it has none). ``restarts`` are (at in µs, pod): both
-    tiers are empty then, what ran is cut, what waited never starts; an arrival at the same µs comes after. A request that
+    tiers are empty then, what ran is cut, what waited never starts; an arrival at the same µs comes after. ``placed`` has a pod
+    for each request that no router may send elsewhere, −1 for the rest. ``changes`` are pins that begin and end meanwhile, in the
+    order given where they are at the same µs; what a pin loads is a reload, and one that finds every slot in flight or pinned
+    loads nothing, and holds what a request brings. A request that
     finds every slot in flight or pinned waits, and is passed by later ones that need no slot, as in vLLM's scheduler; but that
     one counts slots, pinned or not: where more adapters run at once than there are slots without an idle pin, vLLM 0.32 dies
     (a KeyError in the worker), and the request waits only here.
@@ -193,8 +229,8 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
     asks for: vLLM touches a batch's adapters in the order of a set, and can evict one of the batch and load it again within a
     step. That is one load in a hundred where slots are rarely all in flight, one in ten where requests wait for slots.
 
-    MIN needs to know the order of uses, so it takes no router, no hold and no load time; ``name_hashes`` go with LRU only:
-    ValueError.
+    MIN needs to know the order of uses, so it takes no router, no hold and no load time; ``name_hashes`` go with LRU only; on no
+    pod may ever every slot be pinned: ValueError.
 
     >>> replay(Trace([0, 1, 0, 2, 0, 1]), Fleet(slots=2)).lookup.tolist()
     [2, 2, 0, 2, 0, 2]
@@ -219,14 +255,18 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
         fleet.warm_load,
         fleet.cold_load,
     )
-    again, room = np.empty((8, 0), dtype=np.int64), 64
+    change = _in_order(changes, fleet, trace)
+    given = trace.pods_or_one()
+    if chosen.rule != Rule.GIVEN:
+        given = np.full(len(trace), -1, dtype=np.int32) if placed is None else _placed(placed, trace)
+    room = 64
     while True:
         state = fleet.pods(trace.pods, trace.adapters)
         log = empty_log(len(trace), NEVER)
         seen = view(state, live=chosen.scrape == 0)
         at_desk = desk(chosen, trace.pods, trace.adapters)
-        given = trace.pods_or_one()
         if fleet.name_hashes is None:
+            again = np.full((8, len(change)), NEVER, dtype=np.int64)
             future = next_uses(trace) if known else np.empty(0, dtype=np.int64)
             _run(
                 state,
@@ -242,7 +282,10 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
                 future,
                 restart_pod,
                 restart_at,
+                change,
+                again,
             )
+            again = again[:, again[0] != NEVER]
             break
         batch = batches.batch(fleet.name_hashes, state, len(trace), room, NEVER)
         batches.run_batches(
@@ -259,6 +302,7 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
             trace.hold,
             restart_pod,
             restart_at,
+            change,
         )
         again, room = batch.again[:, : batch.counted[1]], int(batch.counted[1])
         if again.shape[1] == room:
@@ -266,7 +310,7 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
     pod, start, end = log.codes[POD], log.times[START], log.times[END]
     for at, p in ordered:
         end[(pod == p) & (start < at) & (end > at)] = at
-    pinned = state.cell[:, :, PINNED].sum(axis=1)
+    pinned = fleet.pods(trace.pods, trace.adapters).cell[:, :, PINNED].sum(axis=1)
     preloads = int(pinned.sum() + sum(pinned[p] for _, p in ordered))
     lookup = log.codes[LOOKUP].astype(np.int8)
     return Outcome(
@@ -282,3 +326,27 @@ def replay(trace: Trace, fleet: Fleet, router: Router | None = None, restarts: S
         preloads,
         Reloads(*again),
     )
+
+
+def _placed(placed: NDArray[np.int32], trace: Trace) -> NDArray[np.int32]:
+    """The pods that requests are bound to. ValueError where there is not one, or −1, for each."""
+    bound = np.ascontiguousarray(placed, dtype=np.int32)
+    if bound.shape != (len(trace),) or not -1 <= bound.min(initial=0) <= bound.max(initial=0) < trace.pods:
+        raise ValueError(f"placed is a pod below {trace.pods}, or −1, for each of {len(trace)} requests")
+    return bound if bound.flags.writeable else bound.copy()
+
+
+def _in_order(changes: Sequence[PinChange], fleet: Fleet, trace: Trace) -> NDArray[np.int64]:
+    """The changes of pins by time: rows of at, pod, adapter, pinned. ValueError where they would pin every slot of a pod."""
+    ordered = sorted(changes, key=lambda one: one.at)
+    if not ordered:
+        return np.empty((0, 4), dtype=np.int64)
+    state = fleet.pods(trace.pods, trace.adapters)
+    held: list[set[int]] = [set(np.flatnonzero(row).tolist()) for row in state.cell[:, :, PINNED]]
+    for one in ordered:
+        if not (0 <= one.pod < trace.pods and 0 <= one.adapter < trace.adapters):
+            raise ValueError(f"a pin is of a pod below {trace.pods} and an adapter below {trace.adapters}, got {one}")
+        (held[one.pod].add if one.pinned else held[one.pod].discard)(one.adapter)
+        if len(held[one.pod]) >= state.pod[one.pod, SLOTS]:
+            raise ValueError("a pod needs at least one slot without a pin, so that a miss can load")
+    return np.array([(one.at, one.pod, one.adapter, one.pinned) for one in ordered], dtype=np.int64)

@@ -243,3 +243,33 @@ def preload(pods: Pods, p: int, t: int) -> None:
             pods.cell[p, a, LOADED_BY] = -1
             pods.cell[p, a, READY] = t
             pods.cell[p, a, USED_AT] = t
+
+
+@part
+def begin_pin(pods: Pods, log: Log, rules: Rules, again: NDArray[np.int64], p: int, a: int, t: int, row: int) -> None:
+    """Bring an adapter that was just pinned into a slot, for no request; nothing where every slot is pinned or in flight."""
+    leaving, dropped, lookup = whole(-1), whole(-1), whole(WARM)
+    if pods.pod[p, GPU_FILLED] == pods.pod[p, SLOTS]:
+        leaving = victim(pods, GPU, rules, p, t)
+        if leaving < 0:
+            return
+    going = leaving
+    if pods.cell[p, a, CPU_PLACE] < 0:
+        lookup = whole(COLD)
+        if pods.pod[p, CPU_FILLED] == pods.pod[p, CPU_ROOM]:
+            dropped = victim(pods, CPU, rules, p, t)
+            leave(pods, CPU, p, dropped)
+            if pods.cell[p, dropped, GPU_PLACE] >= 0:
+                vacate(pods, log, p, dropped, t)
+                leaving, going = dropped, whole(-1)
+        enter(pods, CPU, p, a)
+    if going >= 0:
+        vacate(pods, log, p, going, t)
+    enter(pods, GPU, p, a)
+    pods.clock[0] += 1
+    pods.cell[p, a, STAMP] = pods.clock[0]
+    pods.cell[p, a, LOADED_BY] = -1
+    pods.cell[p, a, READY] = t + (rules.cold_load if lookup == COLD else rules.warm_load)
+    pods.cell[p, a, USED_AT] = t
+    again[0, row], again[1, row], again[2, row], again[3, row] = t, p, a, lookup
+    again[4, row], again[5, row], again[6, row] = pods.cell[p, a, GPU_PLACE], leaving, dropped
