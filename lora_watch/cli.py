@@ -62,6 +62,17 @@ class CheckFormat(StrEnum):
     MD = "md"
 
 
+class Precision(StrEnum):
+    """Of a weight."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
 class RulesFor(StrEnum):
     """Who reads the rules."""
 
@@ -219,6 +230,78 @@ def cost(
             sys.stdout.write(view.as_json(told) + "\n")
         else:
             view.show(told, adapters=adapters)
+
+    _guarded(run)
+
+
+@app.command()
+def plan(
+    model: Annotated[str, typer.Option(help="Folder with config.json, the file itself, or a preset such as llama-3.1-70b.")],
+    adapter: Annotated[
+        list[Path] | None, typer.Option(help="An adapter's folder, or one that holds many; several times.")
+    ] = None,
+    rank: Annotated[list[int] | None, typer.Option(help="A rank, where there are no files yet; several times.", min=1)] = None,
+    modules: Annotated[str, typer.Option(help="What adapters of a rank change, such as q,v or all.")] = "q,v",
+    count: Annotated[int | None, typer.Option(help="How many adapters there will be.", min=1)] = None,
+    dtype: Annotated[Precision, typer.Option(help="Precision of adapters.")] = Precision.FP16,
+    weights: Annotated[Precision | None, typer.Option(help="Precision of the model, instead of its own.")] = None,
+    kv_dtype: Annotated[Precision, typer.Option(help="Precision of the KV cache.")] = Precision.FP16,
+    gpu_memory: Annotated[float, typer.Option(help="GB of one GPU.", min=1, max=10_000)] = 80.0,
+    gpus: Annotated[int, typer.Option(help="GPUs of all pods.", min=1, max=1_000_000)] = 1,
+    gpus_per_pod: Annotated[
+        int | None, typer.Option(help="Tensor parallelism; the least that fits where absent.", min=1, max=1024)
+    ] = None,
+    requests_per_second: Annotated[float, typer.Option(help="Of all adapters together.", min=1e-6, max=1e9)] = 1.0,
+    zipf: Annotated[float, typer.Option(help="How uneven demand is; 0: all alike.", min=0, max=10)] = 1.0,
+    shares: Annotated[str | None, typer.Option(help="Shares of requests by adapter instead, such as 60,30,10.")] = None,
+    slots: Annotated[int | None, typer.Option(help="Slots per pod; those worth their memory where absent.", min=1)] = None,
+    cpu_slots: Annotated[
+        int | None, typer.Option(help="Adapters in host memory per pod (--max-cpu-loras); all where absent.", min=1)
+    ] = None,
+    pod_requests_per_second: Annotated[float | None, typer.Option(help="What one pod can carry.", min=1e-6)] = None,
+    gpu_hour_price: Annotated[
+        float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0)
+    ] = None,
+    disk_gb_per_second: Annotated[float, typer.Option(help="Where adapters are read from.", min=1e-3, max=1e3)] = 5.0,
+    workspace: Annotated[float, typer.Option(help="GB of a GPU for activations and buffers.", min=0, max=1_000)] = 5.0,
+    utilization: Annotated[float, typer.Option(help="vLLM's --gpu-memory-utilization.", min=0.01, max=1)] = 0.92,
+    config: ConfigFile = DEFAULT_CONFIG,
+    format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
+) -> None:
+    """Before deployment: bytes of adapters, slots that fit, KV cache left, misses to expect, cost of loads, the bill."""
+    from lora_watch.explore import plan as view
+
+    def run() -> None:
+        settings = _settings(config, needed=False).cost
+        if gpu_hour_price is not None:
+            settings = settings.model_copy(update={"gpu_hour_price": gpu_hour_price})
+        asked = view.Asked(
+            model,
+            tuple(adapter or ()),
+            tuple(rank or ()),
+            tuple(part.strip() for part in modules.split(",") if part.strip()),
+            count,
+            str(dtype),
+            None if weights is None else str(weights),
+            str(kv_dtype),
+            gpu_memory,
+            gpus,
+            gpus_per_pod,
+            requests_per_second,
+            zipf,
+            view.shares_of(shares),
+            slots,
+            cpu_slots,
+            pod_requests_per_second,
+            utilization,
+            workspace,
+            disk_gb_per_second,
+        )
+        made = view.make(asked, settings)
+        if format is Format.JSON:
+            sys.stdout.write(view.as_json(made) + "\n")
+        else:
+            view.show(made)
 
     _guarded(run)
 

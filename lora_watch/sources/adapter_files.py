@@ -57,7 +57,7 @@ def read_all(folder: Path, kept: Kept | None = None) -> tuple[list[AdapterFile],
 
 def read(folder: Path) -> AdapterFile:
     """The adapter in a folder. OSError where a file can't be read, ValueError says what in it is wrong."""
-    tree = _object((folder / CONFIG).read_text(encoding="utf-8"), CONFIG)
+    tree = json_object((folder / CONFIG).read_text(encoding="utf-8"), CONFIG)
     pattern, modules = tree.get("rank_pattern") or {}, tree.get("target_modules") or []
     if not isinstance(pattern, dict):
         raise ValueError(f"{CONFIG}: rank_pattern maps modules to ranks, it is no {type(pattern).__name__}")
@@ -97,7 +97,7 @@ def header(file: Path) -> dict[str, Any]:
         (length,) = struct.unpack("<Q", raw)
         if length > LARGEST_HEADER:
             raise ValueError(f"{file.name} is no safetensors file: its header would have {length} bytes")
-        tree = _object(stream.read(length).decode("utf-8", errors="strict"), file.name)
+        tree = json_object(stream.read(length).decode("utf-8", errors="strict"), file.name)
     end = 0
     for name, tensor in tree.items():
         if name == "__metadata__":
@@ -125,7 +125,8 @@ def _configs(folder: Path) -> Iterator[Path]:
     return folder.rglob(CONFIG)
 
 
-def _object(text: str, where: str) -> dict[str, Any]:
+def json_object(text: str, where: str) -> dict[str, Any]:
+    """The object that a JSON text is; ValueError, which names ``where``, if it is none."""
     try:
         tree = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
