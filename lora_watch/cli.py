@@ -73,6 +73,14 @@ class Precision(StrEnum):
     INT4 = "int4"
 
 
+class AdviceFormat(StrEnum):
+    """How `recommend` answers."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
 class RulesFor(StrEnum):
     """Who reads the rules."""
 
@@ -302,6 +310,39 @@ def plan(
             sys.stdout.write(view.as_json(made) + "\n")
         else:
             view.show(made)
+
+    _guarded(run)
+
+
+@app.command()
+def recommend(
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+    last: Last = "30d",
+    at: AtOrData = None,
+    pool: Annotated[str | None, typer.Option(help="Only the pool of this name.")] = None,
+    price: Annotated[float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0)] = None,
+    format: Annotated[AdviceFormat, typer.Option(help="For people or for programs.")] = AdviceFormat.TABLE,
+) -> None:
+    """What would help, and by how much: every lever, judged by a replay of the last week. It is told, never done."""
+    from lora_watch.explore import advice as view
+    from lora_watch.explore import advice_words as words
+    from lora_watch.explore.progress import bar
+    from lora_watch.service import wall_clock
+
+    def run() -> None:
+        store, _ = _store(config, data)
+        settings = _settings(config, needed=False)
+        if price is not None:
+            settings = settings.model_copy(update={"cost": settings.cost.model_copy(update={"gpu_hour_price": price})})
+        window = view.window_until(store, last, at, wall_clock())
+        with bar("reading") as told:
+            found = list(view.advised(store, window, settings, pool=pool, told=told))
+        if format is AdviceFormat.TABLE:
+            for one in found:
+                words.show(one)
+        else:
+            sys.stdout.write(words.as_json(found) + "\n" if format is AdviceFormat.JSON else words.as_yaml(found))
 
     _guarded(run)
 

@@ -8,6 +8,7 @@ A month is read a day at a time into arrays of small integers, so that memory is
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -23,7 +24,7 @@ from lora_watch.derive.registry import registry
 from lora_watch.diagnose.words import count, listed, span
 from lora_watch.errors import NotEnoughHistory
 from lora_watch.explore.timeline import reading
-from lora_watch.model import DAY, HOUR, SECOND, Window
+from lora_watch.model import DAY, HOUR, Window
 from lora_watch.recommend.advice import Setup
 from lora_watch.recommend.history import History
 from lora_watch.replay.trace import BASE, LONGEST, Trace
@@ -72,7 +73,9 @@ def held(
     """
     with reading(store):
         asked = _asked(store, window)
-    pools = [tuple(key) for key in asked.group_by(POOL).agg(pl.col("count").sum()).sort("count", descending=True)[list(POOL)].rows()]
+    pools = [
+        tuple(key) for key in asked.group_by(POOL).agg(pl.col("count").sum()).sort("count", descending=True)[list(POOL)].rows()
+    ]
     wanted = [one for one in pools if pool is None or (one[1] or "") == pool]
     if not wanted:
         raise NotEnoughHistory(_nobody(store, window, pool, [one[1] or "" for one in pools]))
@@ -81,15 +84,21 @@ def held(
     known, gaps = 0, []
     for place, one in enumerate(wanted):
         mine = of_pool(one)
-        fleet = _fleet(asked.filter(mine), events.filter(mine), pages.filter(mine), window)
+        fleet = _fleet(asked.filter(mine), events.filter(mine), pages.filter(mine))
         if fleet is None:
             gaps.append(f"{'/'.join(filter(None, one)) or 'the pool'}: nobody told the slots of any of its pods")
             continue
         known += 1
-        share = (place / len(wanted), 1 / len(wanted))
-        yield _held(store, window, one, asked.filter(mine), events.filter(mine), fleet, expected, lambda d: told(share[0] + d * share[1]))  # noqa: B023
+        done = partial(_part_of, told, place, len(wanted))
+        yield _held(store, window, one, asked.filter(mine), events.filter(mine), fleet, expected, done)
     if not known:
-        raise NotEnoughHistory(f"nothing can be replayed: {'; '.join(gaps)}. Slots come from the agent, or from vLLM's metrics page")
+        raise NotEnoughHistory(
+            f"nothing can be replayed: {'; '.join(gaps)}. Slots come from the agent, or from vLLM's metrics page"
+        )
+
+
+def _part_of(told: Told, place: int, parts: int, share: float) -> None:
+    told((place + share) / parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +114,11 @@ class _Fleet:
 def _nobody(store: Store, window: Window, pool: str | None, there: Sequence[str]) -> str:
     if pool is not None and there:
         return f"no pool {pool!r} had a request in the window; there are {listed(there)}"
-    newest = store.newest(REQUESTS)
-    if newest is None:
-        return f"{store.root} holds no requests: advice is learned from them; the agent, request logs or `lora-watch import` bring them"
-    return f"{store.root} holds no requests of the {span(window.seconds)} before the end of the window: name another with --at or --last"
+    if store.newest(REQUESTS) is None:
+        return f"{store.root} holds no requests, and advice is learned from them: the agent, request logs or an import bring them"
+    return (
+        f"{store.root} holds no requests of the {span(window.seconds)} up to the window's end: choose another by --at or --last"
+    )
 
 
 def _asked(store: Store, window: Window) -> pl.DataFrame:
@@ -134,17 +144,19 @@ def _events(store: Store, window: Window) -> pl.DataFrame:
     pinned = said.filter(kind == "pin")["adapter"].unique()
     if pinned.is_empty():
         return said
-    gone = store.rows(ADAPTER_EVENTS, window, (kind == "evict") & (pl.col("tier") == "gpu") & pl.col("adapter").is_in(pinned.to_list()))
+    gone = store.rows(
+        ADAPTER_EVENTS, window, (kind == "evict") & (pl.col("tier") == "gpu") & pl.col("adapter").is_in(pinned.to_list())
+    )
     return pl.concat([said, gone.with_columns(pl.col("pod").fill_null(""))])
 
 
-def _fleet(asked: pl.DataFrame, events: pl.DataFrame, pages: pl.DataFrame, window: Window) -> _Fleet | None:
+def _fleet(asked: pl.DataFrame, events: pl.DataFrame, pages: pl.DataFrame) -> _Fleet | None:
     """The pods that are there now; None where nobody told the slots of any."""
     told = _slots(events, pages)
     pods = asked.group_by("pod").agg(pl.col("count").sum(), pl.col("first").min(), pl.col("last").max()).sort("pod")
-    end = max(pods["last"].max() or 0, pages["at"].max() or 0)  # type: ignore[type-var]  # times
     heard = dict(pages.group_by(pl.col("pod").fill_null("")).agg(pl.col("at").max()).iter_rows())
     spans = {pod: (first, max(last, heard.get(pod, 0)), n) for pod, n, first, last in pods.iter_rows()}
+    end = max(last for _, last, _ in spans.values())
     there = [pod for pod, (_, last, _) in spans.items() if last >= end - NOW]
     now = sorted(pod for pod in there if told.get(pod))
     if not now:
@@ -218,9 +230,7 @@ def _held(
     return Held(pool, history, _setup(pool, events, loads, fleet))
 
 
-def _trace(
-    store: Store, window: Window, pool: Pool, most: int, adapters: Sequence[str], fleet: _Fleet, told: Told
-) -> Trace:
+def _trace(store: Store, window: Window, pool: Pool, most: int, adapters: Sequence[str], fleet: _Fleet, told: Told) -> Trace:
     """The requests of a pool in order of arrival; those of pods that are in no place are left out."""
     adapter, pod = np.empty(most, dtype=np.int32), np.empty(most, dtype=np.int32)
     at, hold = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
@@ -259,7 +269,7 @@ def _trace(
 
 
 def _loads(store: Store, window: Window, pool: Pool) -> pl.DataFrame:
-    """Of each adapter: loads into a slot, the seconds that a load took with the read from disk it needed, newest bytes and rank."""
+    """Of each adapter: loads into a slot, the seconds that one took with the read from disk it needed, newest bytes and rank."""
     kind, tier, timed = pl.col("kind"), pl.col("tier"), pl.col("seconds").is_between(0, 1e9)
     with reading(store):
         rows = (
@@ -316,22 +326,29 @@ def _firsts(store: Store, window: Window, pool: Pool, asked: pl.DataFrame) -> di
     return inside
 
 
-def _experiments(adapters: Sequence[str], served: Sequence[str], expected: Sequence[Expected], window: Window) -> NDArray[np.bool_]:
+def _experiments(
+    adapters: Sequence[str], served: Sequence[str], expected: Sequence[Expected], window: Window
+) -> NDArray[np.bool_]:
     """Which adapters were announced for any time of the window, or are named as variants for an experiment."""
     named = {one.name for one in relatives({*adapters, *served}) if one.kind == "experiment"}
-    running = [one for one in expected if one.start.timestamp() * SECOND < window.end and one.end.timestamp() * SECOND > window.start]
+    days = [part.start for part in window.split(HOUR)]
+    running = [(one, at) for one in expected for at in _first(one, days)]
+    return np.array([name in named or any(one.matches(name, at) for one, at in running) for name in adapters], dtype=np.bool_)
 
-    def announced(name: str) -> bool:
-        return any(one.matches(name, max(window.start, round(one.start.timestamp() * SECOND))) for one in running)
 
-    return np.array([name in named or announced(name) for name in adapters], dtype=np.bool_)
+def _first(one: Expected, moments: Sequence[int]) -> list[int]:
+    """The first of the moments at which an announcement holds, for any name."""
+    anyone = one.model_copy(update={"adapters": ("*",)})
+    return [at for at in moments if anyone.matches("", at)][:1]
 
 
 def _pinned(events: pl.DataFrame, fleet: _Fleet, code: dict[str, int]) -> tuple[tuple[int, int], ...]:
     """What the pods hold pinned: the last accepted `pin`, `unpin` or `evict` of it by their newest worker is a pin."""
     kind = pl.col("kind")
     worker = (kind != "start") | (pl.col("detail").str.json_path_match("$.role") != "api").fill_null(value=True)
-    own = events.filter(worker & kind.is_in(["start", "pin", "unpin", "evict"]) & pl.col("ok").ne_missing(False)).sort("at", "seq")
+    own = events.filter(worker & kind.is_in(["start", "pin", "unpin", "evict"]) & pl.col("ok").ne_missing(False)).sort(
+        "at", "seq"
+    )
     newest = own.group_by("pod", pl.col("engine").fill_null("")).agg(pl.col("stream").last())
     last = own.filter(kind != "start").join(newest, on=["pod", "stream"], how="semi").group_by("pod", "adapter").agg(kind.last())
     places = {pod: at for at, pod in enumerate(fleet.pods)}
@@ -351,15 +368,18 @@ def _pinned(events: pl.DataFrame, fleet: _Fleet, code: dict[str, int]) -> tuple[
 
 def _setup(pool: Pool, events: pl.DataFrame, loads: pl.DataFrame, fleet: _Fleet) -> Setup:
     """How the pods that are there now are set up, as their newest workers said."""
-    started = events.filter((pl.col("kind") == "start") & pl.col("pod").is_in(list(fleet.pods)) & (pl.col("slots") >= 1)).sort("at")
+    started = events.filter((pl.col("kind") == "start") & pl.col("pod").is_in(list(fleet.pods)) & (pl.col("slots") >= 1)).sort(
+        "at"
+    )
     said = started.row(-1, named=True) if len(started) else {}
     detail = _object(said.get("detail"))
-    rank = detail.get("max_rank") if isinstance(detail.get("max_rank"), int) else None
+    told = detail.get("max_rank")
+    rank = told if isinstance(told, int) else None
     sized = loads.filter(pl.col("bytes") > 0)
     largest = sized["bytes"].max()
     if rank is not None:  # a slot is as large as the largest rank wants it, whoever sits there
         scaled = sized.filter(pl.col("rank") > 0).select((pl.col("bytes") * rank / pl.col("rank")).max()).item()
-        largest = largest if scaled is None else max(int(scaled), int(largest or 0))  # type: ignore[arg-type]  # bytes
+        largest = largest if scaled is None else max(int(scaled), largest)  # type: ignore[type-var]  # bytes
     vllm, model = detail.get("vllm"), detail.get("model")
     return Setup(
         pool="/".join(filter(None, pool)),

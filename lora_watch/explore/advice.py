@@ -1,0 +1,71 @@
+"""What ``lora-watch recommend`` asks: the stored weeks of each pool, read, replayed and judged."""
+
+from collections.abc import Callable, Iterator
+
+from lora_watch.config import Settings
+from lora_watch.errors import LoraWatchError
+from lora_watch.explore.expect import announced_in
+from lora_watch.explore.history import held
+from lora_watch.explore.queries import newest
+from lora_watch.explore.status import window_of
+from lora_watch.model import SECOND, Window
+from lora_watch.recommend.advice import Recommendation
+from lora_watch.recommend.recommend import Prices, recommend
+from lora_watch.recommend.sizing import PRESETS, kv_bytes_per_token
+from lora_watch.store.tables import Store
+
+Told = Callable[[str, float], None]
+"""Is told what is worked on, and the share of the whole that is done."""
+READING = 0.25
+"""The share of the work that reading is."""
+
+
+def window_until(store: Store, last: str, at: str | None, now: int) -> Window:
+    """The window that ends where told, else where the data end. LoraWatchError where nothing is stored."""
+    length, end = window_of(last, at)
+    end = newest(store, now) if end is None else end
+    if end is None:
+        raise LoraWatchError(f"nothing is stored yet in {store.root}: is `lora-watch serve` running?")
+    return Window(max(end - length, 0), end)
+
+
+def advised(
+    store: Store, window: Window, settings: Settings, *, pool: str | None = None, told: Told = lambda _what, _share: None
+) -> Iterator[Recommendation]:
+    """
+    A recommendation for each pool with requests in the window, the busiest first; of them those called ``pool``, if told.
+
+    NotEnoughHistory where nothing can be replayed, StoreError where a table can't be read.
+    """
+    expected = announced_in(settings.diagnose.expected)
+    lookback = round(settings.derive.lookback.total_seconds() * SECOND)
+    read = held(
+        store, window, lookback=lookback, pool=pool, expected=expected, told=lambda share: told("reading", share * READING)
+    )
+    for one in read:
+        name = one.setup.pool or "the pool"
+        yield recommend(
+            one.history,
+            one.setup,
+            prices=prices_of(settings, one.setup.base_model),
+            told=lambda what, share: told(f"{name}: {what}", READING + share * (1 - READING)),  # noqa: B023 - called at once
+        )
+        del one
+
+
+def prices_of(settings: Settings, model: str | None) -> Prices:
+    """What advice costs, as far as the configuration and the model's name tell."""
+    cost = settings.cost
+    return Prices(cost.gpus_per_pod, cost.gpu_hour_price, cost.currency, token_bytes_of(model))
+
+
+def token_bytes_of(model: str | None) -> int | None:
+    """
+    KV-cache bytes of a token of a model whose shape is known by its name; None of others.
+
+    >>> token_bytes_of("meta-llama/Llama-3.1-70B-Instruct"), token_bytes_of("mine")
+    (327680, None)
+    """
+    named = (model or "").casefold()
+    shape = next((shape for name, shape in PRESETS.items() if name in named), None)
+    return None if shape is None else kv_bytes_per_token(shape)

@@ -1,0 +1,137 @@
+"""A recommendation in words: a ranked table for people, JSON and YAML for programs."""
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from lora_watch.diagnose.incidents import utc
+from lora_watch.diagnose.words import count, listed, named, percent, span
+from lora_watch.model import Window
+from lora_watch.recommend.advice import Advice, Effect, Kind, Recommendation, Verdict
+
+HEADINGS = ("change", "verdict", "removes", "95 % interval", "P95 saved", "GPU h a month", "costs", "can be done")
+WORDS = {Verdict.ADVISED: "ADVISED", Verdict.NOT_WORTH: "not worth it", Verdict.HARMFUL: "HARMFUL", Verdict.UNPROVEN: "unproven"}
+WIDTH = 150
+
+
+def as_json(told: Sequence[Recommendation]) -> str:
+    """One JSON object in ASCII with all there is; unknown, and what is not finite, is null, times are ISO 8601."""
+    return json.dumps({"recommendations": [tree(one) for one in told]}, allow_nan=False)
+
+
+def as_yaml(told: Sequence[Recommendation]) -> str:
+    """The same as YAML."""
+    return yaml.safe_dump({"recommendations": [tree(one) for one in told]}, sort_keys=False, allow_unicode=True, width=1000)
+
+
+def tree(told: Recommendation) -> dict[str, Any]:
+    """A recommendation as plain values: what a program reads and what is stored."""
+    plain: dict[str, Any] = _plain(asdict(told))
+    plain["learning_cut"] = None if told.learning_cut is None else utc(told.learning_cut)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"start", "end"}:
+            return {"start": utc(value["start"]), "end": utc(value["end"])}
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value) if isinstance(value, Verdict) or hasattr(value, "value") else value
+
+
+def show(told: Recommendation, console: Console | None = None) -> None:
+    """Print the sentence, the ranked table, and of what is advised why, how and the risk."""
+    console = console or Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    console.print(f"\n{escape(named(told.setup.pool))}", style="bold", highlight=False)
+    console.print(escape(told.sentence), highlight=False)
+    console.print(escape(_known(told)), highlight=False, style="dim")
+    grid = Grid(header_style="bold")
+    for heading in HEADINGS:
+        grid.add_column(
+            heading, justify="left" if heading in {"change", "verdict", "costs", "can be done"} else "right", overflow="fold"
+        )
+    for one in told.advice:
+        grid.add_row(*(escape(cell) for cell in row(one)))
+    if told.article_rule is not None:
+        grid.add_section()
+        grid.add_row(*(escape(cell) for cell in row(told.article_rule)))
+    console.print(grid)
+    said: set[Kind] = set()
+    for one in told.advice:
+        if one.verdict is Verdict.ADVISED and one.kind not in said:
+            said.add(one.kind)
+            console.print(escape(f"{_what(one)}"), style="bold", highlight=False)
+            for line in lines(one):
+                console.print(f"  {escape(line)}", highlight=False)
+    if told.bounds:
+        bounds = "; ".join(f"{name}: {percent(share)}" for name, share in told.bounds.items())
+        console.print(escape(f"At most, without more slots: {bounds}"), highlight=False)
+    for gap in told.gaps:
+        console.print(f"not in it  {escape(gap)}", highlight=False)
+
+
+def row(one: Advice) -> tuple[str, ...]:
+    """One line of the table."""
+    effect = one.effect
+    low, high = effect.sure
+    return (
+        _what(one),
+        WORDS[one.verdict],
+        "unknown"
+        if effect.removed is None
+        else f"{percent(effect.removed)} {'' if effect.of == 'swaps' else 'of ' + effect.of}".strip(),
+        "–" if low is None or high is None else f"{percent(low)} … {percent(high)}",
+        _seconds(effect),
+        "–" if effect.gpu_hours_saved is None else f"{effect.gpu_hours_saved:.3g}",
+        one.cost,
+        "unknown" if one.can is None else "yes" if one.can else "no",
+    )
+
+
+def lines(one: Advice) -> list[str]:
+    """What is to be known of an advice, line by line."""
+    told = [f"why     {one.why}", f"how     {one.how}", f"risk    {one.risk}"]
+    if one.adapters:
+        told.insert(0, f"of      {listed(one.adapters, 10)}")
+    proof = [f"proof   {one.method}"]
+    if one.judged is not None:
+        proof.append(f"judged on {_days(one.judged)}")
+    if one.learned is not None:
+        proof.append(f"learned from {_days(one.learned)}")
+    if one.effect.swaps is not None and one.effect.base_swaps is not None:
+        proof.append(f"{one.effect.swaps:,} swaps instead of {one.effect.base_swaps:,}")
+    return [*told, "; ".join(proof)]
+
+
+def _what(one: Advice) -> str:
+    text = one.what if one.what.isprintable() else one.what.encode("unicode_escape", "backslashreplace").decode()
+    return text[:200]
+
+
+def _known(told: Recommendation) -> str:
+    setup = told.setup
+    engine = " ".join(filter(None, (setup.engine, setup.version))) or "engine unknown"
+    pods = f"{count(setup.pods or 0, 'pod')} with {count(setup.slots or 0, 'slot')}"
+    router = f"routed like {told.router}" if told.router else "on the recorded pods"
+    return f"{_days(told.window)}; {pods}; {engine}; {router}; {told.provenance or 'unknown'}"
+
+
+def _days(window: Window) -> str:
+    return f"{utc(window.start)} … {utc(window.end)} ({span(window.seconds)})"
+
+
+def _seconds(effect: Effect) -> str:
+    saved = effect.p95_seconds_saved
+    return "–" if saved is None else f"-{span(-saved)}" if saved < 0 else span(saved)

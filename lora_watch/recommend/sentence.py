@@ -1,0 +1,75 @@
+"""What a recommendation comes to, in one line."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from lora_watch.recommend.advice import Advice, Effect, Kind, Verdict
+
+STEP = 0.1
+"""A variant with more of the same (slots, pods) is named only where it removes so much more of what hurts."""
+
+
+def chosen(advice: Sequence[Advice]) -> Advice | None:
+    """
+    The change to begin with: of what is proven and can be done the one with the highest lower bound, and of variants with more
+    of the same the least that comes within ``STEP`` of the next. None where nothing is proven.
+    """
+    proven = [one for one in advice if one.verdict is Verdict.ADVISED and one.can is not False]
+    if not proven:
+        return None
+    best = max(proven, key=_sure)
+    less = sorted((one for one in proven if one.kind is best.kind and one.amount is not None), key=lambda one: one.amount or 0)
+    for one, more in pairwise(less):
+        if _sure(more) - _sure(one) < STEP:
+            return one
+    return less[-1] if less else best
+
+
+def sentence(advice: Sequence[Advice]) -> str:
+    """
+    "Pin nothing; add one slot per pod: −58 % swaps (52 … 63 %) for 3,100 KV-cache tokens a pod." And where nothing is proven,
+    that nothing needs changing, or that nothing that was tried helps.
+    """
+    pins = [one for one in advice if one.kind is Kind.PINS]
+    proven = [one for one in pins if one.verdict is Verdict.ADVISED]
+    begin = ""
+    if pins:
+        begin = f"{_capital(proven[0].what)} ({removed(proven[0].effect)}); " if proven else "Pin nothing; "
+    base = [one.effect.base_swaps for one in advice if one.effect.base_swaps is not None]
+    if base and not any(base):
+        return "Change nothing: no request of the judged week made anybody leave a slot."
+    best = chosen([one for one in advice if one.kind is not Kind.PINS])
+    if best is None:
+        return f"{begin}nothing else that was tried is proven to help." if begin else "Nothing that was tried is proven to help."
+    text = f"{begin}{_do(best)}: {removed(best.effect)}{f', for {best.cost}' if best.cost else ''}."
+    return text if begin else _capital(text)
+
+
+def removed(effect: Effect) -> str:
+    """
+    What is gone of what hurts, with its interval.
+
+    >>> removed(Effect(0.58, 0.52, 0.63, 42, 100))
+    '−58 % swaps (52 … 63 %)'
+    """
+    share, (low, high) = effect.removed, effect.sure
+    if share is None or low is None or high is None:
+        return f"{effect.of}: unknown"
+    sign = "−" if share >= 0 else "+"
+    return (
+        f"{sign}{abs(share):.0%} {effect.of} ({low:.0%} … {high:.0%})".replace("%", " %").replace("- ", "-").replace(" % …", " …")
+    )
+
+
+def _do(advice: Advice) -> str:
+    what = advice.what
+    return f"add {what.removeprefix('+')}" if advice.kind in {Kind.SLOTS, Kind.PODS} else what
+
+
+def _sure(advice: Advice) -> float:
+    low, _ = advice.effect.sure
+    return float("-inf") if low is None else low
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

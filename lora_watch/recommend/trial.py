@@ -1,0 +1,274 @@
+"""
+The judged week: the pool's own requests replayed as they came, and once more with something changed, both in the same way.
+
+With the router in the loop, since a router sends requests elsewhere once there is a slot, a pod or a pin more. The day before
+the week only fills the slots.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lora_watch.errors import NotEnoughHistory
+from lora_watch.model import DAY, HOUR, SECOND, Window
+from lora_watch.recommend.advice import Advice, Effect, Kind, Place, Verdict
+from lora_watch.recommend.history import History
+from lora_watch.recommend.levers import IN_STEPS, WAITING_SECONDS
+from lora_watch.recommend.present import Present
+from lora_watch.replay.cluster import Outcome, PinChange, replay
+from lora_watch.replay.fleet import Fleet
+from lora_watch.replay.routers import Router
+from lora_watch.replay.trace import Trace
+
+JUDGED = 7 * DAY
+"""The end of the history that changes are judged by: every hour of the week once."""
+WARM_UP = DAY
+"""Before it, so much only fills the slots."""
+FEWEST = 200
+"""With fewer requests in the judged window nothing is told of it."""
+ERROR = 0.03
+"""What the replay itself may be off by: a lower bound below it proves nothing."""
+RESAMPLES = 2000
+MONTH_HOURS = 730.0
+LIKE_A_DAY = 4 * DAY
+"""From such a length on, days are drawn; of a shorter window hours, and below ``LIKE_AN_HOUR`` twelfths of it."""
+LIKE_AN_HOUR = 12 * HOUR
+
+
+class Counted(NamedTuple):
+    """
+    What a replay of the judged window comes to, by block (a day, where there are some): loads, swaps, seconds that loads took
+    (NaN where nobody measured any), seconds that requests waited for slots; and the 95th percentile of what a request waited for
+    a slot and its own adapter's load.
+    """
+
+    loads: NDArray[np.int64]
+    swaps: NDArray[np.int64]
+    load_seconds: NDArray[np.float64]
+    waited_seconds: NDArray[np.float64]
+    p95_seconds: float
+    slot_p95_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """
+    The window that is judged and what the present does in it. ``part`` is the history with the time that only fills the slots;
+    ``present`` the router that stands for the pool's own (its ``router`` None: pods are as recorded). ``requests`` are those for
+    an adapter in the judged window.
+    """
+
+    history: History
+    part: History
+    judged: Window
+    present: Present
+    base: Counted
+    block: int
+    requests: int
+    gpus_per_pod: int = 1
+
+    @property
+    def method(self) -> str:
+        """What was replayed, in words."""
+        steps = "replay in engine steps" if hashes(self.part) is not None else "replay"
+        return f"{steps} {self.present.how}"
+
+    @property
+    def waiting(self) -> bool:
+        """Whether requests wait for slots at present: then that is what hurts, more than the number of loads."""
+        return self.base.slot_p95_seconds >= WAITING_SECONDS
+
+    def count(
+        self,
+        *,
+        fleet: Fleet | None = None,
+        trace: Trace | None = None,
+        router: Router | None = None,
+        placed: NDArray[np.int32] | None = None,
+        changes: Sequence[PinChange] = (),
+    ) -> Counted:
+        """
+        A replay of the judged window with something else: a fleet, requests, a router; ``placed`` and ``changes`` as in
+        :func:`lora_watch.replay.cluster.replay`. What is not told is as it is at present.
+        """
+        trace = self.part.trace if trace is None else trace
+        fleet = self.part.fleet() if fleet is None else fleet
+        told = replay(trace, _stepped(fleet, self.part), router or self.present.router, placed=placed, changes=changes)
+        return counted(self, told, trace)
+
+    def effect(self, told: Counted) -> Effect:
+        """A replay beside the present."""
+        swaps, low, high = _share(self.base.swaps, told.swaps)
+        waits: tuple[float | None, float | None, float | None] = (None, None, None)
+        if self.waiting:
+            waits = _share(self.base.waited_seconds, told.waited_seconds)
+        saved = float(self.base.load_seconds.sum() - told.load_seconds.sum())
+        months = MONTH_HOURS * HOUR / (self.judged.end - self.judged.start)
+        return Effect(
+            swaps,
+            low,
+            high,
+            int(told.swaps.sum()),
+            int(self.base.swaps.sum()),
+            self.base.p95_seconds - told.p95_seconds if np.isfinite(self.base.p95_seconds - told.p95_seconds) else None,
+            saved * self.gpus_per_pod / 3600 * months if np.isfinite(saved) else None,
+            *waits,
+        )
+
+    def advice(
+        self,
+        kind: Kind,
+        told: Counted,
+        *,
+        what: str,
+        why: str,
+        cost: str,
+        risk: str,
+        can: bool | None,
+        how: str,
+        method: str | None = None,
+        learned: Window | None = None,
+        amount: int | None = None,
+        adapters: Sequence[str] = (),
+        places: Sequence[Place] = (),
+    ) -> Advice:
+        """A change with what its replay came to, and the verdict on it."""
+        effect = self.effect(told)
+        return Advice(
+            kind,
+            verdict(effect),
+            what,
+            why,
+            effect,
+            self.judged,
+            learned,
+            method or self.method,
+            cost,
+            risk,
+            can,
+            how,
+            amount,
+            tuple(adapters),
+            tuple(places),
+            self.history.provenance,
+        )
+
+
+def verdict(effect: Effect) -> Verdict:
+    """
+    Advised where the lower bound of what is gone of what hurts is above the replay's own error; harmful where even the upper
+    bound is below zero.
+    """
+    low, high = effect.sure
+    if low is None or high is None:
+        return Verdict.UNPROVEN
+    if low > ERROR:
+        return Verdict.ADVISED
+    return Verdict.HARMFUL if high < 0 else Verdict.NOT_WORTH
+
+
+def judged_window(history: History) -> Window:
+    """
+    The last ``JUDGED`` of the history, or, of a shorter one, seven eighths of the time from its first request on.
+
+    NotEnoughHistory where it has no request.
+    """
+    if not len(history.trace):
+        raise NotEnoughHistory("there is no request for an adapter on a pod of known slots: nothing can be replayed")
+    since = max(history.window.start, int(history.trace.at[0]))
+    end = history.window.end
+    start = max(end - JUDGED, since + (end - since) // 8)
+    return Window(min(start, end - 1), end)
+
+
+def trial(history: History, present: Present, *, gpus_per_pod: int = 1) -> Trial:
+    """
+    Replay the present over the judged window. NotEnoughHistory below ``FEWEST`` requests for an adapter in it.
+    """
+    judged = judged_window(history)
+    part = history.during(Window(max(judged.start - WARM_UP, history.window.start), judged.end))
+    inside = part.trace.adapter[part.trace.at >= judged.start]
+    requests = int((inside >= 0).sum())
+    if requests < FEWEST:
+        days = (judged.end - judged.start) / DAY
+        raise NotEnoughHistory(
+            f"of {days:.2g} days {requests} requests for adapters are held: below {FEWEST} any change is chance"
+        )
+    length = judged.end - judged.start
+    block = DAY if length >= LIKE_A_DAY else HOUR if length >= LIKE_AN_HOUR else max(length // 12, 1)
+    nothing = np.empty(0, dtype=np.int64)
+    empty = Counted(nothing, nothing, nothing.astype(np.float64), nothing.astype(np.float64), 0.0, 0.0)
+    blank = Trial(history, part, judged, present, empty, block, requests, gpus_per_pod)
+    return replace(blank, base=blank.count())
+
+
+def hashes(part: History) -> list[int] | None:
+    """
+    Drawn, one for each adapter, so that pods work in engine steps; None where there is too much to replay so.
+    """
+    adapters = part.trace.adapters
+    if len(part.trace) * (adapters * max(part.slots) + 1_000) > IN_STEPS:
+        return None
+    drawn: list[int] = np.random.default_rng(1).integers(-(1 << 62), 1 << 62, adapters).tolist()
+    return drawn
+
+
+def _stepped(fleet: Fleet, part: History) -> Fleet:
+    return replace(fleet, name_hashes=hashes(part))
+
+
+def counted(trial: Trial, told: Outcome, trace: Trace) -> Counted:
+    """What a replay of a trial's part, or of other requests in its place, comes to in the judged window."""
+    start, blocks = trial.judged.start, -(-(trial.judged.end - trial.judged.start) // trial.block)
+    first = int(np.searchsorted(trace.at, start))
+    inside = slice(first, None)
+    block = (trace.at[inside] - start) // trial.block
+    lookup, adapter = told.lookup[inside], trace.adapter[inside]
+    missed = lookup > 0
+    again = told.reloads.at >= start
+    again_block = np.minimum((told.reloads.at[again] - start) // trial.block, blocks - 1)
+    loads = np.bincount(block[missed], minlength=blocks) + np.bincount(again_block, minlength=blocks)
+    swaps = np.bincount(block[told.victim[inside] >= 0], minlength=blocks)
+    swaps += np.bincount(again_block[told.reloads.victim[again] >= 0], minlength=blocks)
+    cost = _load_seconds(trial.history, trace.adapters)
+    taken = np.bincount(block[missed], weights=cost[adapter[missed]], minlength=blocks)
+    taken += np.bincount(again_block, weights=cost[told.reloads.adapter[again]], minlength=blocks)
+    started = lookup >= 0
+    slot_wait = np.where(started, told.start[inside] - trace.at[inside], 0) / SECOND
+    waited = slot_wait[started]
+    with_load = waited + np.where(missed, cost[np.maximum(adapter, 0)], 0.0)[started]
+    p95 = float(np.quantile(with_load, 0.95)) if len(with_load) else float("nan")
+    slot_p95 = float(np.quantile(waited, 0.95)) if len(waited) else 0.0
+    return Counted(
+        loads,
+        swaps,
+        taken.astype(np.float64),
+        np.bincount(block, weights=slot_wait, minlength=blocks).astype(np.float64),
+        p95,
+        slot_p95,
+    )
+
+
+def _load_seconds(history: History, adapters: int) -> NDArray[np.float64]:
+    """What a load takes by adapter code; of those nobody measured, and new ones, the mean of all. NaN: nobody measured any."""
+    known = np.isfinite(history.load_seconds)
+    mean = float(history.load_seconds[known].mean()) if known.any() else float("nan")
+    cost = np.full(max(adapters, len(history.load_seconds)), mean)
+    cost[: len(history.load_seconds)][known] = history.load_seconds[known]
+    return cost
+
+
+def _share(
+    base: NDArray[np.int64] | NDArray[np.float64], other: NDArray[np.int64] | NDArray[np.float64]
+) -> tuple[float | None, float | None, float | None]:
+    """The share of the base that is gone, and its 95 % interval over blocks drawn anew; None where there is nothing to lose."""
+    if not base.sum() > 0:
+        return None, None, None
+    share = 1 - float(other.sum()) / float(base.sum())
+    drawn = np.random.default_rng(1).integers(0, len(base), (RESAMPLES, len(base)))
+    bases, others = base[drawn].sum(axis=1), other[drawn].sum(axis=1)
+    low, high = np.quantile(1 - others[bases > 0] / bases[bases > 0], [0.025, 0.975])
+    return share, min(float(low), share), max(float(high), share)
