@@ -16,6 +16,7 @@ st.set_page_config(page_title="lora_watch", page_icon=str(Path(__file__).parent 
 style.apply()
 sign_in.required()
 page = st.navigation(pages.made(), position="top")
+pages.title(page)
 scene.begin()
 picker.show()
 page.run()

@@ -6,6 +6,8 @@ The explorer as a web server: Streamlit with its pages told where the server is,
 
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import streamlit as st
@@ -14,6 +16,8 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config, net_util
 from streamlit.web import cli
+
+from widgets import warm
 
 HERE = Path(__file__).parent
 POLICY = "; ".join(
@@ -89,7 +93,15 @@ def _nobody() -> None:
 
 
 net_util.get_external_ip = _nobody
-server = st.App(HERE / "main.py", middleware=[Middleware(Told)])
+
+
+@asynccontextmanager
+async def _begun(_: st.App) -> AsyncIterator[None]:
+    warm.begin()
+    yield
+
+
+server = st.App(HERE / "main.py", middleware=[Middleware(Told)], lifespan=_begun)
 
 if __name__ == "__main__":
     sys.argv = ["streamlit", "run", str(Path(__file__)), *sys.argv[1:]]

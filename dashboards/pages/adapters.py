@@ -6,11 +6,11 @@ import polars as pl
 import streamlit as st
 
 from lora_watch.explore import adapter_figures, adapter_words
-from lora_watch.explore.adapters import WEEK, Known, Sat, asked, before, hours_of_week, joined, known, sat
+from lora_watch.explore.adapters import WEEK, Known, Sat, asked, hours_of_week, joined, known
 from lora_watch.explore.colours import colour_of
 from lora_watch.explore.view import moment
 from lora_watch.model import Window
-from widgets import charts, notes, pages, scene, tables
+from widgets import charts, notes, pages, questions, scene, tables
 
 PICKED = "lw_adapters_picked"
 
@@ -52,9 +52,9 @@ def about(number: int, adapter: str, told: Sat, whole: Known, wide: Window, requ
 page = scene.scene()
 view, window = page.view, page.window
 wide = Window(max(min(window.start, window.end - WEEK), 0), window.end)
-told = page.later("sat", sat, page.store, window, page.lookback, of="the slots")
-earlier = page.later("before", before, page.store, window.start, of="who was there before")
-inside, _ = page.by_day("asked", asked, page.store, of="requests")
+told = page.told(questions.slots(page))
+earlier = page.told(questions.earlier(page))
+inside = page.by_day("asked", asked, page.store, of="requests")
 
 if told is not None and earlier is not None:
     requests = joined(inside)
@@ -76,7 +76,7 @@ if told is not None and earlier is not None:
             scene.change(view.of("adapter", chosen))
             st.rerun()
         if view.adapter:
-            days, _ = replace(page, window=wide).by_day("asked", asked, page.store, of="requests of the week")
+            days = replace(page, window=wide).by_day("asked", asked, page.store, of="requests of the week")
             longer = joined(days)
             begun = min((at for at in (earlier.begun, longer["first"].min()) if isinstance(at, int)), default=wide.start)
             of = Window(max(wide.start, min(begun, wide.end - 1)), wide.end)

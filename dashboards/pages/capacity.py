@@ -7,18 +7,18 @@ import streamlit as st
 
 from lora_watch.derive.groups import POOL, of_pool
 from lora_watch.explore import capacity_figures, capacity_words
-from lora_watch.explore.capacity import Pool, Room, compared, month_of, planned, room, slots_of
-from lora_watch.explore.extent import adapters_of
+from lora_watch.explore.capacity import SPAN, Pool, Room, compared, month_of, planned, slots_of
+from lora_watch.explore.extent import LOOKED_AT, adapters_of
 from lora_watch.explore.markup import badge, shown
 from lora_watch.explore.panels import pool_title
 from lora_watch.explore.routing import routed
 from lora_watch.model import MINUTE, SECOND
 from lora_watch.recommend.levers import ROUTERS, Levers, Plan
-from widgets import charts, notes, scene, tables
+from widgets import charts, notes, questions, scene, tables
 
 AS_NOW = "as now"
 page = scene.scene()
-view, window = page.view, page.window
+view, window, last = page.view, page.window, page.last(SPAN)
 
 
 def curves(told: Room, pool: Pool, slots: dict[str, int], plan: tuple[int, float] | None) -> None:
@@ -72,7 +72,7 @@ def wished(levers: Levers | None, slots: dict[str, int]) -> Plan:
 
 def routing(pool: Pool, slots: dict[str, int]) -> None:
     notes.heading("Routing: where a request would have gone")
-    names = page.later("asked_for", adapters_of, page.store, window, of="adapters") or []
+    names = page.later("asked_for", adapters_of, page.store, part := page.last(LOOKED_AT), window=part, of="adapters") or []
     names = list(dict.fromkeys([*view.adapter, *names]))
     if not names or not slots:
         notes.nothing("No adapter was asked for in the end of this window, or no pod's slots are known.")
@@ -104,7 +104,7 @@ def routing(pool: Pool, slots: dict[str, int]) -> None:
     notes.plain(capacity_words.stood(told))
 
 
-told = page.later("room", room, page.store, window, page.lookback, of="the curves")
+told = page.told(questions.curves(page))
 if told is not None:
     keys = list(dict.fromkeys([*told.pods.select(POOL).iter_rows(), *told.curve.select(POOL).iter_rows()]))
     if not keys:
@@ -118,7 +118,15 @@ if told is not None:
     notes.heading("What if")
     notes.plain(capacity_words.replayed(told.window, slots, unknown))
     levers = page.later(
-        "levers", compared, page.store, window, pool, slots, key=(pool, *sorted(slots.items())), of="what each lever does"
+        "levers",
+        compared,
+        page.store,
+        last,
+        pool,
+        slots,
+        key=(pool, *sorted(slots.items())),
+        window=last,
+        of="what each lever does",
     )
     plan = wished(levers, slots)
     point = None
@@ -127,7 +135,9 @@ if told is not None:
             notes.nothing("No pod's slots are known, so nothing can be replayed: an agent, or the engine's own page, tells them.")
         else:
             key = (pool, *sorted(slots.items()), plan, levers.router)
-            future = page.later("plan", planned, page.store, window, pool, slots, plan, levers.router, key=key, of="the replay")
+            future = page.later(
+                "plan", planned, page.store, last, pool, slots, plan, levers.router, key=key, window=last, of="the replay"
+            )
             if future is not None:
                 cost = page.settings.cost
                 month = (month_of(future.base_pods, cost), month_of(future.pods, cost))

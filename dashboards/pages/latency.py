@@ -9,8 +9,8 @@ from lora_watch.derive.contrast import WARNING
 from lora_watch.diagnose.words import count, span
 from lora_watch.explore import figures, panels
 from lora_watch.explore.columns import Column
-from lora_watch.explore.latency import Latency, latency, summary
-from widgets import charts, notes, scene, tables
+from lora_watch.explore.latency import Latency, summary
+from widgets import charts, notes, questions, scene, tables
 
 POOL = ("cluster", "pool", "role")
 ESTIMATES = (
@@ -89,9 +89,7 @@ def shown(told: Latency, row: dict[str, Any], number: int) -> None:
 
 
 page = scene.scene()
-told = page.later(
-    "latency", latency, page.store, page.window, page.lookback, page.settings.cost, of="every request, to replay it without loads"
-)
+told = page.told(questions.cost(page))
 if told is not None:
     notes.plain(f"Of the last {span(told.window.seconds)} of the window: each request is replayed as if loads took no time.")
     if told.pools.is_empty():

@@ -8,23 +8,16 @@ import streamlit as st
 from lora_watch.diagnose.diagnosis import PoolState
 from lora_watch.diagnose.finding import Finding
 from lora_watch.explore import panels
-from lora_watch.explore.looks import Look, Looks
-from lora_watch.explore.now import Limits, limits, now
+from lora_watch.explore.looks import Look
+from lora_watch.explore.now import Limits, limits
 from lora_watch.explore.now_tiles import numbers
 from lora_watch.explore.runbooks import runbook
 from lora_watch.explore.tiles import share_bar
 from lora_watch.model import MINUTE, Window
-from widgets import notes, pages, scene
+from widgets import notes, pages, questions, scene
 
 AROUND = 10 * MINUTE
 """So much before and behind a finding is shown of it elsewhere."""
-
-
-@st.cache_resource(show_spinner=False, max_entries=4)
-def looks(root: str) -> Looks:
-    known = scene.told()
-    assert root == str(known.store.root)
-    return Looks(known.store, known.lookback, known.settings.diagnose)
 
 
 def is_chosen(one: PoolState | Finding) -> bool:
@@ -54,12 +47,11 @@ def card(found: Finding, look: Look) -> None:
 
 
 page = scene.scene()
-end = page.window.end - page.window.end % MINUTE if page.view.live else page.window.end
 # the numbers first: a look for findings takes longer, and would hold them up
-told = page.later("numbers", now, page.store, page.window, page.lookback, of="the numbers of the last hour")
+told = page.told(questions.numbers(page))
 look = None
 if told is not None:
-    look = page.later("findings", looks(str(page.whole.root)), Window(page.window.start, end), of="what is wrong, and why")
+    look = page.told(questions.findings(page, scene.looks()))
 
 states = {} if look is None else {(one.cluster, one.pool, one.role): one for one in look.diagnosis.pools if is_chosen(one)}
 rows = (

@@ -5,8 +5,8 @@ import polars as pl
 from lora_watch.diagnose.words import count, listed
 from lora_watch.explore import figures
 from lora_watch.explore.columns import Column
-from lora_watch.explore.heard import heard, losses, lost, partial, reached, step_of
-from widgets import charts, notes, scene, tables
+from lora_watch.explore.heard import losses, lost, partial, reached, step_of
+from widgets import charts, notes, questions, scene, tables
 
 PODS = {
     "pool": Column("Pool"),
@@ -48,7 +48,7 @@ LOST = {
 }
 
 page = scene.scene()
-told = page.later("heard", heard, page.store, page.window, page.lookback, of="who was heard in the last hour")
+told = page.told(questions.who(page))
 if told is not None:
     if told.pods.is_empty():
         notes.nothing("No pod was heard in the last hour of this window.")
@@ -66,7 +66,7 @@ if told is not None:
         tables.table("gaps", by.with_columns(pods=pl.Series(named, dtype=pl.String)).drop("names"), GAPS)
 
 step = step_of(page.window)
-looks, _ = page.by_day("reached", reached, page.store, step, key=step, of="who could be reached")
+looks = page.by_day("reached", reached, page.store, step, key=step, of="who could be reached")
 seen = pl.concat(looks) if looks else pl.DataFrame()
 notes.heading("Who could be reached")
 if seen.is_empty():
@@ -76,7 +76,7 @@ if seen.is_empty():
 else:
     charts.chart("reached", figures.reached(seen, page.window, step), "Share of looks that reached each pod, over time")
 
-gone, _ = page.by_day("lost", lost, page.store, of="records that were lost")
+gone = page.by_day("lost", lost, page.store, of="records that were lost")
 notes.heading("Records that were lost")
 if not gone or losses(gone).is_empty():
     notes.plain("None in this window, as far as the logs tell.")

@@ -9,10 +9,10 @@ from lora_watch.diagnose.postmortem import as_markdown
 from lora_watch.explore import chains, findings, happened
 from lora_watch.explore.colours import SEVERITIES
 from lora_watch.explore.markup import badge, tag
-from lora_watch.explore.timeline import BINS, COLUMNS, MOST_STAYS, part, step_of, together
+from lora_watch.explore.timeline import MOST_STAYS, together
 from lora_watch.explore.timeline_figures import lanes, timeline_figure
 from lora_watch.explore.view import View
-from widgets import charts, notes, pages, scene, tables
+from widgets import charts, notes, pages, questions, scene, tables
 
 page = scene.scene()
 view, window = page.view, page.window
@@ -29,8 +29,8 @@ with st.container(horizontal=True, gap="small", vertical_alignment="center", key
             show(replace(view, span=span, live=False))
     notes.plain("Mark a span in the figure to zoom in; choose adapters above to follow them.")
 
-step, bin = step_of(window, COLUMNS), step_of(window, BINS)
-parts, missing = page.by_day("timeline", part, page.store, page.lookback, step, bin, key=(step, bin), of="slots")
+_, bin, asked = questions.timeline(page)
+parts = page.parts(asked)
 incidents = page.later("incidents", findings.told, page.whole, window, page.end, of="incidents") or ()
 incidents = tuple(one for one in incidents if not view.pool or one.pool in view.pool)
 

@@ -13,13 +13,15 @@ import polars as pl
 from lora_watch.derive.groups import POOL
 from lora_watch.diagnose.diagnosis import Margin
 from lora_watch.explore.around import RESIDENT
-from lora_watch.explore.queries import FIGURES, Frames, Past
+from lora_watch.explore.queries import FIGURES, LONGEST_STEPS, Frames, Past
 from lora_watch.model import HOUR, MINUTE, SECOND, Window
 from lora_watch.store.tables import Store
 
 BINS = 12
 """Points of a course: five minutes each in an hour."""
 SHORTEST_BIN = MINUTE
+SAMPLES_NEAR = 20 * MINUTE
+"""Samples so far from a bin say what held in it: a few looks, however rare."""
 SUPPORTED = 8
 """Stays that have to be watched at every age up to the median for it to be told without a word of caution."""
 _KEPT: Mapping[str, tuple[str, ...]] = {
@@ -57,10 +59,15 @@ def now(store: Store, window: Window, lookback: int) -> Now:
     last = Window(max(window.start, window.end - HOUR), window.end)
     wide = Window(last.start - HOUR, last.end)
     read = Frames(store, wide, Past(store, min(lookback, RESIDENT), brief=True))
-    parts = {name: _figure(read, name, last, columns) for name, columns in _KEPT.items()}
     bins = _bins(last)
+    asked = {(name, last): _figure(_In(read, last), name, columns) for name, columns in _KEPT.items()}
+    steps = read.steps.filter(pl.col("kind").is_in(["steps", "load"]) | (pl.col("at") < wide.start)).collect().lazy()
+    parts_of = [_Bin(read, part, steps, wide.start) for part in bins if part != last]
+    asked |= {(name, one.window): _figure(one, name, columns) for name, columns in _COURSE.items() for one in parts_of}
+    told = {which: figure.collect() for which, figure in asked.items()}
+    parts = {name: told[name, last] for name in _KEPT}
     courses = [
-        pl.concat([_figure(read, name, part, columns).drop(f"{name}_provenance").with_columns(at=part.end) for part in bins])
+        pl.concat([told[name, part].select(*POOL, *columns).with_columns(at=part.end) for part in bins])
         for name, columns in _COURSE.items()
     ]
     active = _active(read.requests, bins).join(parts["occupancy"].select(*POOL, "slots"), on=POOL, how="left", nulls_equal=True)
@@ -68,9 +75,9 @@ def now(store: Store, window: Window, lookback: int) -> Now:
     return Now(last, _joined(list(parts.values()), POOL), _joined(courses, (*POOL, "at")))
 
 
-def _figure(read: Frames, name: str, part: Window, columns: Sequence[str]) -> pl.DataFrame:
-    figure = FIGURES[name](_In(read, part), POOL)  # type: ignore[arg-type]  # all that a figure reads of frames
-    return figure.select(*POOL, *columns, pl.col("provenance").alias(f"{name}_provenance")).collect()
+def _figure(read: "_In", name: str, columns: Sequence[str]) -> pl.LazyFrame:
+    figure = FIGURES[name](read, POOL)  # type: ignore[arg-type]  # all that a figure reads of frames
+    return figure.select(*POOL, *columns, pl.col("provenance").alias(f"{name}_provenance"))
 
 
 def _active(requests: pl.LazyFrame, bins: Sequence[Window]) -> pl.DataFrame:
@@ -99,6 +106,19 @@ class _In:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._read, name)
+
+
+class _Bin(_In):
+    """
+    A small part: of steps and samples those around it, and what from before ``begin`` tells that an engine is there at all. Each
+    of many parts would else put all of them in order.
+    """
+
+    def __init__(self, read: Frames, window: Window, steps: pl.LazyFrame, begin: int) -> None:
+        super().__init__(read, window)
+        at = pl.col("at")
+        self.steps = steps.filter((at < begin) | at.is_between(window.start, window.end + LONGEST_STEPS))
+        self.samples = read.samples.filter(at.is_between(window.start - SAMPLES_NEAR, window.end + SAMPLES_NEAR))
 
 
 def _bins(window: Window) -> list[Window]:

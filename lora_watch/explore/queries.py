@@ -1,8 +1,9 @@
 """Reading queries: the only place, besides jobs, that chains store and derive. Every answer is about one window."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from types import MappingProxyType
 
 import polars as pl
@@ -44,6 +45,8 @@ PASSING = ("use", "release", "steps")
 """Kinds that are nine tenths of the events, and of which only the last ones matter later."""
 CARRY_STEP = HOUR
 """How much of the past is read at once: bounds memory, whatever the lookback."""
+CARRY_ROWS = 400_000
+"""Loads, evictions and marks that are carried on at once where the rest of the past is left out: an hour may hold very few."""
 _SAMPLES = (
     names.REQUESTS_RUNNING,
     names.GENERATION_TOKENS,
@@ -110,12 +113,25 @@ class Past:
         if self._moment is None or not self._moment <= moment < min(self._moment + self._lookback, self._read_anew + REREAD):
             self._held, self._moment, self._read_anew = ADAPTER_EVENTS.empty(), moment - self._lookback, moment
         if self._moment < moment:
-            for part in Window(self._moment, moment).split(self._step):
-                old = self._brief and part.end <= moment - CARRY_STEP
-                new = self._store.rows(ADAPTER_EVENTS, part, ~pl.col("kind").is_in(PASSING) if old else None)
+            for part, where in self._parts(Window(self._moment, moment)):
+                new = self._store.rows(ADAPTER_EVENTS, part, where)
                 self._held = carry(pl.concat([self._held, new]).lazy(), part.end).collect()
         self._moment = moment
         return self._held
+
+    def _parts(self, window: Window) -> Iterator[tuple[Window, pl.Expr | None]]:
+        """What is read at once, one after the other, and which rows of it: what it comes to is the same however it is cut."""
+        recent = max(window.end - CARRY_STEP, window.start) if self._brief else window.start
+        if window.start < recent:
+            lasting = ~pl.col("kind").is_in(PASSING)
+            old = Window(window.start, recent)
+            rows = self._store.rows(ADAPTER_EVENTS, old, lasting, columns=("at",))
+            cuts = rows["at"].sort().gather_every(CARRY_ROWS, CARRY_ROWS).unique(maintain_order=True)
+            edges = [old.start, *(at for at in cuts if at > old.start), old.end]
+            for start, end in pairwise(edges):
+                yield Window(start, end), lasting
+        for part in Window(recent, window.end).split(self._step):
+            yield part, None
 
 
 def overview_by_shards(

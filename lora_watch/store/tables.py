@@ -184,6 +184,36 @@ class Ledger:
         return fresh, repeated + rows.height - fresh.height
 
 
+class Handles:
+    """
+    Tables that are open for reading, each as of its newest version: reading a log takes as long as a small question to the table.
+    Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[Path, tuple[DeltaTable, tuple[int, int] | None]] = {}
+
+    def newest(self, path: Path) -> DeltaTable:
+        """The table as it is now; what the library raises where it cannot be opened."""
+        handle, commit = self._held.get(path, (None, None))
+        if handle is None or commit is None or commit != _last_commit(path, handle.version()):
+            handle = DeltaTable(path)
+            self._held[path] = (handle, _last_commit(path, handle.version()))
+        return handle
+
+
+def _last_commit(path: Path, version: int) -> tuple[int, int] | None:
+    """What tells the commit of a version from one that took its place; None where it is not there, or not the last one."""
+    log = path / "_delta_log"
+    if (log / f"{version + 1:020d}.json").exists():
+        return None
+    try:
+        found = (log / f"{version:020d}.json").stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
 class Store:
     """
     All tables under one local folder. Threads may share a Store; a ledger belongs to one writer.
@@ -191,17 +221,21 @@ class Store:
     Reading never sees half a commit; a table nobody wrote yet reads as empty.
     """
 
-    def __init__(self, root: str | Path, *, buckets: range | None = None, where: pl.Expr | None = None) -> None:
+    def __init__(
+        self, root: str | Path, *, buckets: range | None = None, where: pl.Expr | None = None, opened: "Handles | None" = None
+    ) -> None:
         self.root = Path(root)
         self._buckets = buckets
         self._where = where
+        self._opened = opened or Handles()
 
     def part(self, buckets: range | None = None, *, where: pl.Expr | None = None) -> "Store":
         """
         The same tables as far as these shards, or rows ``where`` this holds, go: what is read of it is about these and no others.
         Ask for whole pods (shards are), and derivations are right on it.
         """
-        return Store(self.root, buckets=buckets or self._buckets, where=self._where if where is None else where)
+        where = self._where if where is None else where
+        return Store(self.root, buckets=buckets or self._buckets, where=where, opened=self._opened)
 
     def ledger(self, table: Table) -> Ledger:
         """A writer's view of a table, which is made if need be. Keep it: it remembers positions between appends."""
@@ -218,7 +252,7 @@ class Store:
         path = self.root / table.name
         try:
             with translated(f"opening table {table.name} in {path}", advice=UNREADABLE):
-                handle = DeltaTable(path)
+                handle = self._opened.newest(path)
         except FileNotFoundError:
             return table.empty().lazy()
         frame = scan(handle, table, window)

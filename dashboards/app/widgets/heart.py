@@ -1,12 +1,16 @@
 """What makes a page go on by itself: answers that are awaited, and the end of the data in live mode."""
 
+from concurrent.futures import FIRST_COMPLETED, wait
+
 import streamlit as st
 
 from lora_watch.explore.markup import tag
 from widgets import scene
 
-AWAITED_SECONDS = 0.6
+AWAITED_SECONDS = 0.1
 """Between two looks whether an answer has come."""
+LOOK_SECONDS = 0.4
+"""So long a look itself waits: an answer that comes meanwhile is drawn at once."""
 LIVE_SECONDS = 15.0
 """Between two looks whether the data go on."""
 
@@ -25,7 +29,7 @@ def beat() -> None:
 
 
 def _answered() -> None:
-    if any(answer.done() for answer in scene.awaited()):
+    if wait(scene.awaited(), timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED).done:
         st.rerun()
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import streamlit as st
 from streamlit.navigation.page import Page
 
+from lora_watch.explore.markup import tag
 from lora_watch.explore.view import View
 
 FOLDER = Path(__file__).parents[2] / "pages"
@@ -16,15 +17,16 @@ class Entry(NamedTuple):
 
     file: str
     title: str
+    question: str
 
 
 PAGES = (
-    Entry("now", "Now"),
-    Entry("timeline", "Timeline"),
-    Entry("adapters", "Adapters"),
-    Entry("latency", "Latency"),
-    Entry("capacity", "Capacity"),
-    Entry("sources", "Sources"),
+    Entry("now", "Now", "Is it thrashing, why, and what will help?"),
+    Entry("timeline", "Timeline", "What happened, when, on which pod?"),
+    Entry("adapters", "Adapters", "Who is there, who is new, and what becomes of each?"),
+    Entry("latency", "Latency", "What did swaps cost, in waiting and in GPU time?"),
+    Entry("capacity", "Capacity", "What if there were more slots, pods, pins, or another router?"),
+    Entry("sources", "Sources", "Who is heard, how late, how well, and what can't be told?"),
 )
 """In the order in which they stand there; one arrives at the first."""
 
@@ -35,6 +37,13 @@ def made() -> list[Page]:
         st.Page(FOLDER / f"{entry.file}.py", title=entry.title, url_path=None if not at else entry.file, default=not at)
         for at, entry in enumerate(PAGES)
     ]
+
+
+def title(page: Page) -> None:
+    """What the page answers: there before anything is read."""
+    for entry in PAGES:
+        if entry.title == page.title:
+            st.html(tag("div", tag("h2", entry.title), tag("span", entry.question), class_="lw-title"))
 
 
 def link(file: str, label: str, view: View) -> None:

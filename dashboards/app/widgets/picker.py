@@ -7,12 +7,12 @@ from typing import Any
 import streamlit as st
 
 from lora_watch.errors import LoraWatchError
-from lora_watch.explore.extent import adapters_of, ago, pods_of
+from lora_watch.explore.extent import ago
 from lora_watch.explore.markup import shown, tag
 from lora_watch.explore.view import PRESETS, View, moment
 from lora_watch.links import NAMES
 from lora_watch.model import SECOND, Window
-from widgets import notes, scene
+from widgets import notes, questions, scene
 
 _PRESET, _LIVE = "lw_preset", "lw_live"
 _TITLES = {"cluster": "Cluster", "pool": "Pool", "role": "Role", "pod": "Pod", "adapter": "Adapter"}
@@ -31,7 +31,7 @@ def show() -> None:
     if end is None:
         return
     window = view.window(end)
-    names = _names(window, view)
+    names = _names(end, view)
     kinds = [kind for kind in NAMES if kind in _ALWAYS or len(names[kind]) > 1]
     with st.container(horizontal=True, vertical_alignment="bottom", key="lw_bar"):
         st.session_state[_PRESET] = view.last if view.span is None and view.last in PRESETS else None
@@ -67,13 +67,10 @@ def show() -> None:
     )
 
 
-def _names(window: Window, view: View) -> dict[str, list[str]]:
+def _names(end: int, view: View) -> dict[str, list[str]]:
     """What can be chosen of each kind: what the window holds, and what is chosen already."""
-    store = scene.told().store
-    root = str(store.root)
-    asked = scene.answers()
-    pods = asked.ask(("pods", root, window), lambda: pods_of(store, window))
-    adapters = asked.ask(("adapters", root, window), lambda: adapters_of(store, window))
+    page = scene.scene_of(scene.told(), view, end)
+    pods, adapters = page.ask(questions.pods(page)), page.ask(questions.adapters(page))
     found: dict[str, list[str]] = {}
     for kind in NAMES:
         promised: Any = adapters if kind == "adapter" else pods

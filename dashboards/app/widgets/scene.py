@@ -1,11 +1,10 @@
 """What a page is about: the store, the window, whom it is of; and the answers it waits for."""
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
-from functools import partial
 from os import environ
 from typing import Any, TypeVar
 
@@ -15,17 +14,19 @@ from lora_watch.config import Settings
 from lora_watch.errors import LoraWatchError
 from lora_watch.explore.answers import Answers
 from lora_watch.explore.extent import data_end
+from lora_watch.explore.looks import Looks
 from lora_watch.explore.opened import Opened, opened
 from lora_watch.explore.view import View, days, read
 from lora_watch.model import Window
 from lora_watch.store.tables import Store
 from widgets import notes
+from widgets.questions import Question
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 0.3
-"""So long a run waits for an answer before it draws the rest of the page without."""
-_VIEW, _WRITTEN, _PROBLEMS, _AWAITED, _SHOWN, _END = (
-    f"lw_{name}" for name in ("view", "written", "problems", "awaited", "shown", "end")
+"""So long a run waits for answers, all together, before it draws the rest of the page without."""
+_VIEW, _WRITTEN, _PROBLEMS, _AWAITED, _SHOWN, _END, _PATIENT = (
+    f"lw_{name}" for name in ("view", "written", "problems", "awaited", "shown", "end", "patient_until")
 )
 
 
@@ -47,27 +48,35 @@ class Scene:
     settings: Settings
     _pods: Hashable = field(default=None)
 
-    def later(self, name: str, answer: Callable[..., T], *given: Any, key: Hashable = None, of: str = "") -> T | None:
-        """
-        ``answer(*given)``, worked out in the background and kept; None while there is none, or where it failed: that is drawn.
+    def last(self, length: int) -> Window:
+        """The last ``length`` µs of the window, or all of a shorter one."""
+        return Window(max(self.window.start, self.window.end - length), self.window.end)
 
-        ``name`` says which question of the page it is; ``key`` whatever it depends on beside the store, the pods and the window;
-        ``of`` is what is being read, for the line that stands there meanwhile. While the window moves on, the last answer to the
-        same question stands there in place of the next.
+    def ask(self, question: Question[T]) -> Future[T]:
+        """The answer or the promise of it; nothing is drawn."""
+        pods = None if question.everywhere else self._pods
+        slot = (question.name, str(self.store.root), pods, question.key, question.window)
+        return answers().ask(slot, lambda: question.answer(*question.given))
+
+    def told(self, question: Question[T]) -> T | None:
         """
-        slot = (name, str(self.store.root), self._pods, key)
-        promised = answers().ask((*slot, self.window), lambda: answer(*given))
+        The answer, worked out in the background and kept; None while there is none, or where it failed: that is drawn.
+
+        While the window moves on, the last answer to the same question stands there in place of the next.
+        """
+        slot = (question.name, str(self.store.root), self._pods, question.key)
+        promised = self.ask(question)
         try:
-            told = promised.result(timeout=PATIENCE_SECONDS)
+            told = promised.result(timeout=_patience())
         except NotYet:
             st.session_state[_AWAITED].append(promised)
             before = st.session_state.setdefault(_SHOWN, {}).get(slot)
             if before is not None and self.view == before[0]:
                 return before[1]  # type: ignore[no-any-return]  # what this very question gave before
-            notes.waiting(of or name)
+            notes.waiting(question.of or question.name)
             return None
         except CancelledError:
-            notes.waiting(of or name)
+            notes.waiting(question.of or question.name)
             return None
         except LoraWatchError as error:
             notes.trouble(str(error))
@@ -78,37 +87,53 @@ class Scene:
             kept.pop(next(iter(kept)))
         return told
 
-    def by_day(self, name: str, answer: Callable[..., T], *given: Any, key: Hashable = None, of: str = "") -> tuple[list[T], int]:
+    def later(
+        self,
+        name: str,
+        answer: Callable[..., T],
+        *given: Any,
+        key: Hashable = None,
+        window: Window | None = None,
+        of: str = "",
+    ) -> T | None:
         """
-        ``answer(part, *given)`` of every day of the window, as far as they are there, in their order, and how many are not yet.
+        The same of a question of this page alone: ``answer(*given)``. ``key`` is whatever it depends on beside the store, the
+        pods and the ``window`` (the whole, unless told).
+        """
+        return self.told(Question(name, answer, given, window or self.window, key, of))
 
-        A closed day is asked for once, whatever the window; the last ones are asked for first. That some are still being read is
-        drawn.
+    def parts(self, asked: Sequence[Question[T]]) -> list[T]:
         """
-        parts = days(self.window)
-        slot = (name, str(self.store.root), self._pods, key)
-        promised = {part: answers().ask((*slot, part), partial(answer, part, *given)) for part in reversed(parts)}
-        wait([promised[parts[-1]]], timeout=PATIENCE_SECONDS)
+        The answers about the parts of a window, as far as they are there, in their order; the last part is asked for first. That
+        some are still being read is drawn.
+        """
+        promised = [self.ask(one) for one in reversed(asked)][::-1]
+        wait(promised[-1:], timeout=_patience())
         told, missing = [], 0
-        for part in parts:
-            if not promised[part].done():
-                st.session_state[_AWAITED].append(promised[part])
+        for answer in promised:
+            if not answer.done():
+                st.session_state[_AWAITED].append(answer)
                 missing += 1
                 continue
             try:
-                told.append(promised[part].result())
+                told.append(answer.result())
             except CancelledError:
                 missing += 1
             except LoraWatchError as error:
                 notes.trouble(str(error))
         if missing:
-            notes.waiting(f"{of or name}: {missing} of {len(parts)} days are to come")
-        return told, missing
+            notes.waiting(f"{asked[0].of or asked[0].name}: {missing} of {len(asked)} parts are to come")
+        return told
+
+    def by_day(self, name: str, answer: Callable[..., T], *given: Any, key: Hashable = None, of: str = "") -> list[T]:
+        """:meth:`parts` of ``answer(part, *given)`` for every day of the window: a closed one is asked for once."""
+        return self.parts([Question(name, answer, (part, *given), part, key, of) for part in days(self.window)])
 
 
 def begin() -> None:
     """Read the address; the first thing of a run."""
     st.session_state[_AWAITED] = []
+    st.session_state[_PATIENT] = time.monotonic() + PATIENCE_SECONDS
     asked = {key: st.query_params.get_all(key) for key in st.query_params}
     if _VIEW not in st.session_state or (asked and asked != st.session_state.get(_WRITTEN)):
         chosen, problems = read(asked)
@@ -125,6 +150,12 @@ def change(chosen: View) -> None:
     st.session_state[_VIEW] = chosen
     st.session_state[_PROBLEMS] = ()
     _write(chosen)
+
+
+def _patience() -> float:
+    """Seconds that this run still waits for an answer."""
+    until: float = st.session_state[_PATIENT]
+    return max(until - time.monotonic(), 0.0)
 
 
 def _write(chosen: View) -> None:
@@ -162,6 +193,18 @@ def told() -> Opened:
     return source(tuple((key, value) for key, value in sorted(environ.items()) if key.startswith("LORA_WATCH_EXPLORE_")))
 
 
+@st.cache_resource(show_spinner=False, max_entries=4)
+def _looks(root: str) -> Looks:
+    known = told()
+    assert root == str(known.store.root)
+    return Looks(known.store, known.lookback, known.settings.diagnose)
+
+
+def looks() -> Looks:
+    """Who looks for findings, one for all who ask."""
+    return _looks(str(told().store.root))
+
+
 @st.cache_data(ttl=5, max_entries=8, show_spinner=False)
 def _end_of(root: str) -> int | None:
     return data_end(Store(root), now())
@@ -195,7 +238,11 @@ def scene() -> Scene:
     if at is None:
         notes.empty(known.store.root)
         st.stop()
-    chosen = view()
+    return scene_of(known, view(), at)
+
+
+def scene_of(known: Opened, chosen: View, at: int) -> Scene:
+    """What a page of a view would be about where the data end at ``at`` (µs UTC)."""
     where = chosen.pods_where()
     store = known.store if where is None else known.store.part(where=where)
     pods = (chosen.cluster, chosen.pool, chosen.role, chosen.pod)
