@@ -17,6 +17,7 @@ from lora_watch.rules.choices import Install, Profile
 if TYPE_CHECKING:
     from lora_watch.config import Settings
     from lora_watch.explore.situation import Finder
+    from lora_watch.report.scheduled import Scheduled
     from lora_watch.store.tables import Store
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -79,6 +80,14 @@ class AdviceFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
+
+
+class ReportFormat(StrEnum):
+    """How the weekly report is written out."""
+
+    HTML = "html"
+    MD = "md"
+    JSON = "json"
 
 
 class RulesFor(StrEnum):
@@ -147,7 +156,14 @@ def serve(config: ConfigFile = DEFAULT_CONFIG) -> None:
             see=lambda told, found: service.exporter.publish_signals(signals(service.store, told, found)),
         )
 
-    service = Service(settings, sources, find=lambda window: finder()(window))
+    @cache
+    def reporter() -> "Scheduled":
+        from lora_watch.report.scheduled import Scheduled
+
+        return Scheduled(service.store, settings)
+
+    report = (lambda now: reporter().run(now)) if settings.report.enabled else None
+    service = Service(settings, sources, find=lambda window: finder()(window), report=report)
     _guarded(service.run)
 
 
@@ -240,6 +256,50 @@ def cost(
             view.show(told, adapters=adapters)
 
     _guarded(run)
+
+
+@app.command("what-if")
+def what_if(
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+    last: Last = "7d",
+    at: AtOrData = None,
+    pool: Annotated[str | None, typer.Option(help="The pool; needed where there are several.")] = None,
+    slots: Annotated[str | None, typer.Option(help="Slots of every pod: 5, or +1 for one more.")] = None,
+    pods: Annotated[str | None, typer.Option(help="Pods: 10, or +2 for two more.")] = None,
+    pin: Annotated[list[str] | None, typer.Option(help="Adapters to pin, with commas between them; several times.")] = None,
+    routing: Annotated[
+        str | None, typer.Option(help="affinity, llm-d, residency, round-robin or random; as now where absent.")
+    ] = None,
+    add_adapters: Annotated[int | None, typer.Option(help="Adapters that are not there yet.", min=1, max=100_000)] = None,
+    split_of: Annotated[str | None, typer.Option(help="Whose requests they share: 'top 20', or names.")] = None,
+    share: Annotated[float, typer.Option(help="Of these requests, the share that goes to the new ones.", min=0, max=1)] = 0.5,
+    rate: Annotated[float | None, typer.Option(help="Requests a second that they bring instead, all together.", min=0)] = None,
+    zipf: Annotated[float, typer.Option(help="How uneven these are; 0: all alike.", min=0, max=10)] = 1.0,
+    rank: Annotated[int | None, typer.Option(help="Rank of the new ones.", min=1, max=100_000)] = None,
+    load_seconds: Annotated[float | None, typer.Option(help="What a load of them takes; as others where absent.", min=0)] = None,
+    fail_on: Annotated[FailOn | None, typer.Option(help="Exit with 1 if the plan does so much harm.")] = None,
+    format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
+) -> None:
+    """What would slots, pods, pins, another routing or more adapters have done? By a replay of the pool's own requests.
+
+    With --add-adapters and --fail-on it is a check before a deployment: exit code 1 says that the plan does harm.
+    """
+    from lora_watch.explore import what_if as view
+    from lora_watch.service import wall_clock
+
+    def run() -> int:
+        store, _ = _store(config, data)
+        settings = _settings(config, needed=False)
+        asked = view.Asked(slots, pods, tuple(pin or ()), routing, add_adapters, split_of, share, rate, zipf, rank, load_seconds)
+        told = view.answers(store, last, at, wall_clock(), settings, asked, pool=pool)
+        if format is Format.JSON:
+            sys.stdout.write(view.as_json(told) + "\n")
+        else:
+            view.show(told)
+        return int(view.fails(told, fail_on))
+
+    _exit_with(run)
 
 
 @app.command()
@@ -345,6 +405,32 @@ def recommend(
             sys.stdout.write(words.as_json(found) + "\n" if format is AdviceFormat.JSON else words.as_yaml(found))
 
     _guarded(run)
+
+
+@app.command()
+def report(
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+    week: Annotated[str, typer.Option(help="An ISO week, UTC, such as 2026-W48; last: the last one that has ended.")] = "last",
+    pool: Annotated[str | None, typer.Option(help="Only the pool of this name.")] = None,
+    format: Annotated[
+        ReportFormat | None, typer.Option(help="By the file's ending where absent; Markdown on the terminal.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write; standard output where absent.")] = None,
+    *,
+    send: Annotated[bool, typer.Option("--send", help="Send it to whom `report` in the configuration names.")] = False,
+) -> None:
+    """The week: incidents, what they cost, who, what to do, and what last week's advice would have done."""
+    from lora_watch.report import command
+    from lora_watch.service import wall_clock
+
+    def run() -> int:
+        store, _ = _store(config, data)
+        settings = _settings(config, needed=send)
+        form = None if format is None else str(format)
+        return command.run(store, settings, command.Asked(week, pool, form, out, send), now=wall_clock)
+
+    _exit_with(run)
 
 
 @incidents_app.callback(invoke_without_command=True)

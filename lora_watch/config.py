@@ -280,6 +280,79 @@ class CostSettings(Part):
     gpus_per_pod: int = Field(1, description="GPUs of one engine; all stand still while it loads an adapter", ge=1, le=10_000)
 
 
+def _mail_address(text: str) -> str:
+    if len(text) > 254 or not re.fullmatch(r"[^\s@<>()\[\],;:\\\"\x00-\x1f\x7f]+@[^\s@<>()\[\],;:\\\"\x00-\x1f\x7f]+", text):
+        raise ValueError(f"{text[:60]!r} is no address of mail; write it like team@example.com")
+    return text
+
+
+MailAddress = Annotated[str, AfterValidator(_mail_address)]
+
+
+class WebhookSettings(Part):
+    """Where the weekly report is posted to. An address that is a secret is named, never written here."""
+
+    name: str = Field(
+        description=("what it is called in logs; keep it: what was sent is remembered by it"), min_length=1, max_length=60
+    )
+    url: Address | None = Field(None, description="its address")
+    url_env: str | None = Field(None, description="or the environment variable that holds it")
+    url_file: Path | None = Field(None, description="or the file that holds it")
+    body: Literal["json", "text"] = Field(
+        "json", description='`json`: the whole report; `text`: its five lines as `{"text": …}`, which chat services take'
+    )
+    credentials: str | None = Field(None, description="name of an entry of `credentials`")
+
+    @model_validator(mode="after")
+    def _one_address(self) -> "WebhookSettings":
+        if sum(one is not None for one in (self.url, self.url_env, self.url_file)) != 1:
+            raise ValueError("a webhook has one of url, url_env, url_file")
+        return self
+
+
+class MailSettings(Part):
+    """A mail server (SMTP) and whom the weekly report is sent to through it. The password is named, never written here."""
+
+    host: str = Field(description="its name", min_length=1, pattern=r"^[^\s/@]+$")
+    port: int | None = Field(
+        None, description=("587 with `starttls`, 465 with `tls`, 25 with `none`, where absent"), ge=1, le=65_535
+    )
+    tls: Literal["starttls", "tls", "none"] = Field("starttls", description="how the connection is encrypted")
+    ca_file: Path | None = Field(None, description="certificate authorities to trust instead of the system's")
+    user: str | None = Field(None, description="who signs in; absent: nobody", min_length=1)
+    password_env: str | None = Field(None, description="environment variable that holds the password")
+    password_file: Path | None = Field(None, description="file that holds the password")
+    sender: MailAddress = Field(description="whom it is from")
+    to: tuple[MailAddress, ...] = Field(description="whom it is to; each gets a mail of their own", min_length=1)
+    timeout: Duration = Field(timedelta(seconds=30), description="for each answer of the server")
+
+    @model_validator(mode="after")
+    def _signed_in_safely(self) -> "MailSettings":
+        if bool(self.user) != (sum(one is not None for one in (self.password_env, self.password_file)) == 1):
+            raise ValueError("to sign in, give user and one of password_env, password_file")
+        if self.user and self.tls == "none":
+            raise ValueError("a password goes over an encrypted connection only: set tls to starttls or tls")
+        return self
+
+
+class ReportSettings(Part):
+    """The weekly report, made by the service. Off unless told."""
+
+    enabled: bool = Field(False, description="make a report of each week that has ended")
+    weekday: Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] = Field(
+        "monday", description="on which day after the week's end (Sunday, midnight UTC)"
+    )
+    hour: int = Field(6, description="at which hour, UTC; a missed one is made up", ge=0, le=23)
+    formats: tuple[Literal["html", "md", "json"], ...] = Field(
+        ("html",), description="what is written into the folder", min_length=1
+    )
+    folder: Path = Field(
+        Path("lora-watch-reports"), description="folder of the reports; a relative path is relative to this file"
+    )
+    webhooks: tuple[WebhookSettings, ...] = Field((), description="where it is posted to")
+    mail: tuple[MailSettings, ...] = Field((), description="mail servers, and whom it is sent to")
+
+
 class StoreSettings(Part):
     """Where the tables are and how long they are kept."""
 
@@ -320,6 +393,7 @@ RESERVED = frozenset(
         "diagnose",
         "findings",
         "maintain",
+        "report",
     }
 )
 """What sources and jobs of our own are called: a Prometheus server of that name would be taken for one of them."""
@@ -345,6 +419,7 @@ class Settings(Part):
     derive: DeriveSettings = Field(DeriveSettings(), description=DeriveSettings.__doc__)
     diagnose: DiagnoseSettings = Field(DiagnoseSettings(), description=DiagnoseSettings.__doc__)
     cost: CostSettings = Field(CostSettings(), description=CostSettings.__doc__)
+    report: ReportSettings = Field(ReportSettings(), description=ReportSettings.__doc__)
     store: StoreSettings = Field(StoreSettings(), description=StoreSettings.__doc__)
     exporter: ExporterSettings = Field(ExporterSettings(), description=ExporterSettings.__doc__)
     log: LogSettings = Field(LogSettings(), description=LogSettings.__doc__)
@@ -352,7 +427,8 @@ class Settings(Part):
     @model_validator(mode="after")
     def _names_resolve(self) -> "Settings":
         named = {kind: getattr(self, kind) for kind in ("targets", "target_files", "prometheus", "routers")}
-        for kind, entries in {**named, "gpus.exporters": self.gpus.exporters}.items():
+        named |= {"gpus.exporters": self.gpus.exporters, "report.webhooks": self.report.webhooks}
+        for kind, entries in named.items():
             for i, entry in enumerate(entries):
                 if entry.credentials is not None and entry.credentials not in self.credentials:
                     known = ", ".join(self.credentials) or "none are defined"
@@ -370,6 +446,7 @@ class Settings(Part):
             ("GPU", [f"{gpu.gpu} of host {gpu.host} {gpu.instance}".strip() for gpu in self.gpus.pods]),
             ("router", [router.pod for router in self.routers if router.pod is not None]),
             ("pod", [t.pod for t in self.targets if t.pod is not None]),
+            ("webhook", [webhook.name for webhook in self.report.webhooks]),
         ):
             if repeated := sorted({name for name in names if names.count(name) > 1}):
                 raise ValueError(f"{what} {repeated[0]!r} stands there twice; each needs a name of its own")
@@ -432,6 +509,7 @@ def parse(text: str, *, where: str = "configuration", folder: Path = Path()) -> 
             "adapter_folders": tuple(folder / name for name in looks.adapter_folders),
         }
     )
+    report = settings.report.model_copy(update={"folder": folder / settings.report.folder})
     logs = tuple(entry.model_copy(update={"folder": folder / entry.folder}) for entry in settings.event_logs)
     files = tuple(
         entry.model_copy(update={"files": tuple(str(folder / name) for name in entry.files)}) for entry in settings.target_files
@@ -444,6 +522,7 @@ def parse(text: str, *, where: str = "configuration", folder: Path = Path()) -> 
         update={
             "store": store,
             "diagnose": diagnose,
+            "report": report,
             "event_logs": logs,
             "target_files": files,
             "request_logs": request_logs,
@@ -553,6 +632,11 @@ targets:                                  # engine replicas, one by one
 # credentials:
 #   cluster-token:
 #     bearer_file: /var/run/secrets/token
+
+# report:                                 # of each week, on Monday at 6:00 UTC: see docs/report.md
+#   enabled: true
+#   webhooks:
+#     - {name: chat, url_env: CHAT_WEBHOOK, body: text}
 
 store:
   folder: ./lora-watch-data

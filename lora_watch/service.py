@@ -43,7 +43,9 @@ NEW_PROBLEMS_SHOWN = 10
 """Lines one source may write in one tick; the rest is a count. A thousand broken pods must not drown the log."""
 _STORE = "the store"
 """Whose problems those of the tables are; no source can be called so."""
-_READERS = ("derive", "diagnose")
+REPORT_SECONDS = 300.0
+"""Between two looks whether the weekly report is due: it is late by so much at most."""
+_READERS = ("derive", "diagnose", "report")
 """Jobs about what others collected."""
 _OUTCOMES = {EVENT_JOB_MISSED: "missed", EVENT_JOB_MAX_INSTANCES: "skipped", EVENT_JOB_ERROR: "crashed"}
 
@@ -56,7 +58,8 @@ def wall_clock() -> int:
 class Service:
     """
     Collects, derives, diagnoses and maintains on a schedule, and serves the exporter. ``clock`` gives µs UTC; without ``find``,
-    which says what is wrong in a window, nothing is diagnosed.
+    which says what is wrong in a window, nothing is diagnosed, and without ``report``, which is told the time and makes what is
+    due, no report is made.
 
     Each source is a job of its own, so that one that hangs holds up nobody else; each runs at most once at a time and a tick that
     comes too early is skipped, not queued.
@@ -69,6 +72,7 @@ class Service:
         *,
         clock: Callable[[], int] = wall_clock,
         find: jobs.Find | None = None,
+        report: Callable[[int], None] | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -85,6 +89,8 @@ class Service:
         self._jobs["derive"] = (settings.derive.interval.total_seconds(), self.derive)
         if find is not None:
             self._jobs["diagnose"] = (settings.diagnose.interval.total_seconds(), _Looks(self, settings, find).run)
+        if report is not None:
+            self._jobs["report"] = (REPORT_SECONDS, lambda: report(self.now()))
         self._jobs["maintain"] = (settings.store.maintenance.total_seconds(), self.maintain)
         self._states: dict[str, set[str]] = {}
         self._lock = threading.Lock()

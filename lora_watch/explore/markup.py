@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from lora_watch.explore.colours import GREY, PROVENANCES
 
-VOID = frozenset({"br", "hr", "img"})
+VOID = frozenset({"br", "hr", "img", "meta"})
 LONGEST = 200
 """Characters of one name in a page; the whole of it stands in its title and in tables."""
 

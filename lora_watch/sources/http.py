@@ -1,5 +1,6 @@
 """
-The only door for HTTP GET: credentials that never show, limits on time and size, failures told apart by what to do about them.
+The only door for HTTP, GET and POST: credentials that never show, limits on time and size, failures told apart by what to do
+about them.
 
 What it refuses, besides bad statuses: answers that trickle past a total deadline, bodies above a size, bodies cut short, HTML
 where data was expected (a sign-in page), and redirects to another host (credentials never travel there). Proxies and ``.netrc``
@@ -89,8 +90,8 @@ class Credentials:
         place and never the value.
         """
         headers = {name: Secret(_expand(text)) for name, text in self.headers.items()}
-        token = _secret("bearer token", self.bearer_env, self.bearer_file)
-        password = _secret("basic password", self.basic_password_env, self.basic_password_file)
+        token = secret_of("bearer token", self.bearer_env, self.bearer_file)
+        password = secret_of("basic password", self.basic_password_env, self.basic_password_file)
         if token is not None:
             headers["Authorization"] = Secret(f"Bearer {token.reveal()}")
         elif self.basic_user is not None:
@@ -116,7 +117,7 @@ class Credentials:
 NO_CREDENTIALS = Credentials()
 
 
-def _secret(what: str, variable: str | None, path: str | None) -> Secret | None:
+def secret_of(what: str, variable: str | None, path: str | None) -> Secret | None:
     """The secret named by a variable or a file, read now; None where neither is named."""
     if variable is not None:
         if variable not in os.environ:
@@ -306,7 +307,7 @@ class Answer:
 
 class HttpDoor:
     """
-    Reads from one address by GET.
+    Reads from one address by GET, or sends to it by POST.
 
     ``timeout``: seconds to connect, and seconds without a byte. ``deadline_seconds``: for the whole exchange, however the bytes
     arrive; name resolution alone is not under it. ``max_bytes``: of a decoded body. Each request is its own connection: between
@@ -360,6 +361,37 @@ class HttpDoor:
                 check_status(response.status_code, doing)
                 headers = {name.lower(): text for name, text in response.headers.items()}
                 yield headers, self._chunks(response, headers, passed, doing)
+
+    def post(self, body: bytes, content_type: str) -> Answer:
+        """
+        Send ``body`` to the door's address. Messages name the host only: the path of a webhook is its key.
+
+        A redirect is not followed (what is sent would go where nobody named), and a web page for an answer means that it did not
+        arrive: both are SourceRejected. A SourceUnavailable may have arrived all the same: whoever sends again sends twice.
+        """
+        doing = f"sending to {printable(urlsplit(self.url).hostname or '')}"
+        adapter = DeadlineAdapter()
+        with requests.Session() as session, adapter.within(self._deadline_seconds) as passed:
+            session.trust_env = False
+            session.mount("http://", adapter)
+            session.mount("https://", adapter)
+            self._credentials.apply(session)
+            headers: dict[str, str | bytes] = {"Content-Type": content_type, "Accept-Encoding": "identity", "Connection": "close"}
+            headers |= {name: secret.reveal().encode() for name, secret in self._credentials.secret_headers().items()}
+            try:
+                response = session.post(
+                    self.url, data=body, headers=headers, timeout=self._timeout, stream=True, allow_redirects=False
+                )
+            except (requests.RequestException, HTTPError, OSError, UnicodeError) as error:
+                raise self._late(doing) if passed() else translate(error, doing) from None
+            with response:
+                if response.status_code in {301, 302, 303, 307, 308}:
+                    raise SourceRejected(
+                        f"{doing}: redirected elsewhere, which is not followed; configure the address that is meant"
+                    )
+                check_status(response.status_code, doing)
+                told = {name.lower(): text for name, text in response.headers.items()}
+                return Answer(told, b"".join(self._chunks(response, told, passed, doing)))
 
     def _follow(
         self, session: requests.Session, url: str, params: Mapping[str, str] | None, accept: str, doing: str
