@@ -677,6 +677,34 @@ def simulate(
     _guarded(run)
 
 
+@app.command("derive")
+def derive_hours(config: ConfigFile = DEFAULT_CONFIG, data: DataFolder = None) -> None:
+    """Work out what every closed hour says, so that wide windows of the explorer open at once; `serve` does it by itself."""
+    from functools import partial
+
+    from rich.console import Console
+    from rich.progress import track
+
+    from lora_watch.explore import hours
+    from lora_watch.explore.queries import newest
+    from lora_watch.jobs import close_hours
+    from lora_watch.model import HOUR
+    from lora_watch.service import wall_clock
+
+    def run() -> None:
+        store, lookback = _store(config, data)
+        now = wall_clock()
+        end = newest(store, now)
+        if end is not None and now - end > HOUR:  # nothing is written any more: the hour in which the data end is closed too
+            end += HOUR - 1
+        days = [] if end is None else hours.stale(store, end)
+        for day in track(days[::-1], "working out days", console=Console(stderr=True), transient=True):
+            close_hours(store, lambda _, day=day: [day], partial(hours.of_day, store, lookback=lookback), until=day.end)  # type: ignore[misc]  # a lambda's default has no type
+        typer.echo(f"{len(days)} days worked out in {store.root}; the others were already")
+
+    _guarded(run)
+
+
 @import_app.command("prometheus")
 def import_prometheus(
     begin: Annotated[str, typer.Option("--from", help="Where the span begins: a date, or a moment with a zone.")],

@@ -10,8 +10,9 @@ from lora_watch.diagnose.life import Lived, Phase, Rules, State, advance, rememb
 from lora_watch.diagnose.stored import rows, states
 from lora_watch.errors import StoreConflict
 from lora_watch.model import DAY, SECOND, Window
-from lora_watch.schema import FINDINGS, Batch
+from lora_watch.schema import FINDINGS, HOURS, Batch
 from lora_watch.sources.base import Source
+from lora_watch.store.days import replace_day
 from lora_watch.store.tables import Ledger, Store
 
 ATTEMPTS = 10
@@ -133,3 +134,26 @@ class Diagnoser:
             return ()
         mine = pl.col("id").is_in(wanted["id"].to_list()) & pl.col("at").is_in(wanted["at"].unique().to_list())
         return remember(states(self._store.rows(FINDINGS, told, mine)))
+
+
+def close_hours(
+    store: Store,
+    stale: Callable[[int], Sequence[Window]],
+    of_day: Callable[[Window], pl.DataFrame],
+    *,
+    until: int,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> int:
+    """
+    Store what the hours up to ``until`` (µs UTC) say, the newest day first, as long as it ``goes_on``; returns the days done.
+
+    ``stale`` tells which days are to be worked out, ``of_day`` works one out. A day is replaced as a whole, so it may be done
+    again, by anybody. Raises StoreError where a table can't be read or written.
+    """
+    done = 0
+    for window in reversed(stale(until)):
+        if done and not goes_on():
+            break
+        replace_day(store, HOURS, window.start, of_day(window))
+        done += 1
+    return done

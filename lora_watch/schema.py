@@ -188,9 +188,36 @@ FINDINGS = Table(
     key=("id", "at"),
 )
 
+HOURS = Table(
+    "hours",
+    MappingProxyType(
+        {
+            **_WHERE,  # at = begin of the hour; pod and engine are null where it is about a pool
+            "figure": pl.String(),  # slots | held | course | latency | asked | reached | lost | start | read
+            "slot": pl.Int64(),
+            "adapter": pl.String(),
+            "what": pl.String(),  # of `reached`: what was looked at; of `lost`: why; of `read`: the table
+            "step": pl.Int64(),  # of `latency`: of the histogram; of `read`: the version of what was worked out
+            "count": pl.Int64(),
+            "present": pl.Int64(),  # of `held`: stays that went on when the hour began
+            "micros": pl.Int64(),
+            "loads": pl.Int64(),
+            "swaps": pl.Int64(),
+            "first": pl.Int64(),  # µs UTC
+            "last": pl.Int64(),
+            "value": pl.Float64(),
+            **_HOW,
+        }
+    ),
+    key=("figure", "at"),
+)
+"""What closed hours say, worked out of the other tables: it can be deleted, and is worked out again."""
+
 MEASURED = (ADAPTER_EVENTS, REQUESTS, SAMPLES)
 """What was read from outside: where these end, the data end."""
 TABLES = (*MEASURED, FINDINGS)
+MAINTAINED = (*TABLES, HOURS)
+"""What is merged, sorted, and dropped when it is old."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import FrameType
 
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
@@ -24,9 +25,10 @@ from lora_watch import jobs
 from lora_watch.config import LogSettings, Settings
 from lora_watch.diagnose.life import Change, Rules
 from lora_watch.errors import LoraWatchError, StoreError
+from lora_watch.explore import hours
 from lora_watch.explore.queries import Past, overview
 from lora_watch.exporter import Exporter
-from lora_watch.model import SECOND, Window
+from lora_watch.model import MINUTE, SECOND, Window
 from lora_watch.schema import FINDINGS
 from lora_watch.sources.base import Source
 from lora_watch.store.layout import Layout
@@ -39,6 +41,12 @@ FIRST_DERIVE_SECONDS = 3.0
 """After the first look at the sources: figures made before it would be about nothing."""
 BLIND_LOOKS = 5
 """After so many looks that did not happen, what was in between is unknown."""
+HOURS_SECONDS = 600.0
+"""Between two looks for hours that are closed by now."""
+HOURS_LATE = 5 * MINUTE
+"""So long after its end an hour is closed: what comes later has its day worked out again."""
+HOURS_AT_ONCE_SECONDS = 20.0
+"""After so long no further day is begun until the next look: who starts with a long history works it out little by little."""
 NEW_PROBLEMS_SHOWN = 10
 """Lines one source may write in one tick; the rest is a count. A thousand broken pods must not drown the log."""
 _STORE = "the store"
@@ -91,6 +99,7 @@ class Service:
             self._jobs["diagnose"] = (settings.diagnose.interval.total_seconds(), _Looks(self, settings, find).run)
         if report is not None:
             self._jobs["report"] = (REPORT_SECONDS, lambda: report(self.now()))
+        self._jobs["hours"] = (HOURS_SECONDS, self.close_hours)
         self._jobs["maintain"] = (settings.store.maintenance.total_seconds(), self.maintain)
         self._states: dict[str, set[str]] = {}
         self._lock = threading.Lock()
@@ -143,6 +152,17 @@ class Service:
         except StoreError:
             self.report(_STORE, set(self._layout.repair()))
             raise
+
+    def close_hours(self) -> None:
+        """Work out what closed hours say, for wide windows of the explorer."""
+        started = time.perf_counter()
+        jobs.close_hours(
+            self._store,
+            partial(hours.stale, self._store),
+            lambda day: hours.of_day(self._store, day, _micros(self._settings.derive.lookback.total_seconds())),
+            until=self.now() - self.settle - HOURS_LATE,
+            goes_on=lambda: time.perf_counter() - started < HOURS_AT_ONCE_SECONDS,
+        )
 
     def maintain(self) -> None:
         """Merge, sort and drop in the store."""

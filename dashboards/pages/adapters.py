@@ -6,7 +6,7 @@ import polars as pl
 import streamlit as st
 
 from lora_watch.explore import adapter_figures, adapter_words
-from lora_watch.explore.adapters import WEEK, Known, Sat, asked, hours_of_week, joined, known
+from lora_watch.explore.adapters import WEEK, Known, Sat, hours_of_week, joined, known
 from lora_watch.explore.colours import colour_of
 from lora_watch.explore.view import moment
 from lora_watch.model import Window
@@ -54,7 +54,8 @@ view, window = page.view, page.window
 wide = Window(max(min(window.start, window.end - WEEK), 0), window.end)
 told = page.told(questions.slots(page))
 earlier = page.told(questions.earlier(page))
-inside = page.by_day("asked", asked, page.store, of="requests")
+spans = page.told(questions.closed(page))
+inside = page.parts(questions.requests(page, spans)) if spans is not None else []
 
 if told is not None and earlier is not None:
     requests = joined(inside)
@@ -76,7 +77,8 @@ if told is not None and earlier is not None:
             scene.change(view.of("adapter", chosen))
             st.rerun()
         if view.adapter:
-            days = replace(page, window=wide).by_day("asked", asked, page.store, of="requests of the week")
+            week = replace(page, window=wide)
+            days = week.parts(questions.requests(week, week.told(questions.closed(week)) or ()))
             longer = joined(days)
             begun = min((at for at in (earlier.begun, longer["first"].min()) if isinstance(at, int)), default=wide.start)
             of = Window(max(wide.start, min(begun, wide.end - 1)), wide.end)

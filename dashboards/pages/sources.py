@@ -5,7 +5,7 @@ import polars as pl
 from lora_watch.diagnose.words import count, listed
 from lora_watch.explore import figures
 from lora_watch.explore.columns import Column
-from lora_watch.explore.heard import losses, lost, partial, reached, step_of
+from lora_watch.explore.heard import losses, partial
 from widgets import charts, notes, questions, scene, tables
 
 PODS = {
@@ -65,8 +65,9 @@ if told is not None:
         named = [f"{count(len(one), 'pod')}: {listed(one, 4)}" for one in by["names"].to_list()]
         tables.table("gaps", by.with_columns(pods=pl.Series(named, dtype=pl.String)).drop("names"), GAPS)
 
-step = step_of(page.window)
-looks = page.by_day("reached", reached, page.store, step, key=step, of="who could be reached")
+spans = page.told(questions.closed(page))
+step, asked = questions.looks_at(page, spans or ())
+looks = page.parts(asked) if spans is not None else []
 seen = pl.concat(looks) if looks else pl.DataFrame()
 notes.heading("Who could be reached")
 if seen.is_empty():
@@ -76,7 +77,7 @@ if seen.is_empty():
 else:
     charts.chart("reached", figures.reached(seen, page.window, step), "Share of looks that reached each pod, over time")
 
-gone = page.by_day("lost", lost, page.store, of="records that were lost")
+gone = page.parts(questions.lost_records(page, spans)) if spans is not None else []
 notes.heading("Records that were lost")
 if not gone or losses(gone).is_empty():
     notes.plain("None in this window, as far as the logs tell.")

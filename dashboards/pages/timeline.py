@@ -29,8 +29,9 @@ with st.container(horizontal=True, gap="small", vertical_alignment="center", key
             show(replace(view, span=span, live=False))
     notes.plain("Mark a span in the figure to zoom in; choose adapters above to follow them.")
 
-_, bin, asked = questions.timeline(page)
-parts = page.parts(asked)
+spans = page.told(questions.closed(page))
+bin, asked = questions.timeline(page, spans or ())
+parts = page.parts(asked) if spans is not None else []
 incidents = page.later("incidents", findings.told, page.whole, window, page.end, of="incidents") or ()
 incidents = tuple(one for one in incidents if not view.pool or one.pool in view.pool)
 

@@ -109,16 +109,6 @@ class Before:
     begun: int | None
 
 
-def before(store: Store, moment: int) -> Before:
-    """What was asked for in the ``KNOWN_BACK`` before a moment."""
-    scanned = store.scan(REQUESTS, Window(max(moment - KNOWN_BACK, 0), max(moment, 1)))
-    with reading(store):
-        found = scanned.group_by(KEYS).agg(first=pl.col("at").min()).collect(engine="streaming")
-    begun = found["first"].min()
-    assert begun is None or isinstance(begun, int)
-    return Before(found.filter(pl.col("adapter").is_not_null()), begun)
-
-
 @dataclass(frozen=True, slots=True)
 class Known:
     """

@@ -85,12 +85,14 @@ def heard(store: Store, window: Window, lookback: int) -> Heard:
 
 def reached(window: Window, store: Store, step: int) -> pl.DataFrame:
     """
-    Who could be reached when: a row a pod, endpoint and ``step`` µs (``at``, counted from 1970), with ``up`` (share of looks that
-    reached it). StoreError where the table can't be read.
+    Who could be reached when: a row a pod, endpoint and ``step`` µs (``at``, counted from 1970), with ``up`` (share of ``looks``
+    that reached it). StoreError where the table can't be read.
     """
     looks = store.scan(SAMPLES, window).filter(pl.col("metric") == names.SAMPLE_SCRAPE_UP)
     return _collected(
-        looks.group_by(*POD, endpoint=_endpoint(), at=pl.col("at") // step * step).agg(up=pl.col("value").mean())
+        looks.group_by(*POD, endpoint=_endpoint(), at=pl.col("at") // step * step).agg(
+            up=pl.col("value").mean(), looks=pl.len().cast(pl.Int64)
+        )
     ).sort(*POD, "endpoint", "at")
 
 

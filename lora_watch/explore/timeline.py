@@ -116,7 +116,7 @@ def together(parts: Sequence[Part]) -> Part:
         count,
         pl.concat(known) if whole else None,
         pl.concat([one.cells for one in parts]),
-        _held([one.held for one in parts]),
+        held_of([one.held for one in parts]),
         pl.concat([one.restarts for one in parts]),
         pl.concat([one.course for one in parts]),
         pl.concat([one.pods for one in parts]).group_by(POD).agg(pl.col("told").any()).sort(POD),
@@ -135,9 +135,8 @@ class LongStays(Around):
 def _slots(window: Window, store: Store, lookback: int, step: int, bin: int) -> tuple[Part, pl.DataFrame]:
     """Who sat where, and the counts of each bin, of some whole pods."""
     read = LongStays(store, window, lookback)
-    sat = _inside(read.stays, window)
     pods = pods_of(store, window)
-    sat = _further(store, window, sat, pods, lookback)
+    sat = sitting(read, store, window, lookback, pods)
     told = sat.select(pl.col(POD).fill_null("")).unique().with_columns(told=pl.lit(value=True))
     start, end = pl.col("start"), pl.col("end")
     slots = Part(
@@ -146,8 +145,8 @@ def _slots(window: Window, store: Store, lookback: int, step: int, bin: int) -> 
         sat.height,
         sat if sat.height <= MOST_STAYS else None,
         cells(sat, step),
-        _held([sat.select(*POD, "adapter", micros=end - start, stays=pl.lit(1, dtype=pl.Int64), first=start, last=end)]),
-        _restarts(read.boots, window),
+        held_of([sat.select(*POD, "adapter", micros=end - start, stays=pl.lit(1, dtype=pl.Int64), first=start, last=end)]),
+        restarts_of(read.boots, window),
         pl.DataFrame(schema=COURSE),
         pods.join(told, on=POD, how="left").with_columns(pl.col("told").fill_null(value=False)),
         sat.select(worst_provenance()).item(),
@@ -156,6 +155,12 @@ def _slots(window: Window, store: Store, lookback: int, step: int, bin: int) -> 
         requests = store.scan(REQUESTS, window)
         counts = timeline(read.events, requests, window, bin, POOL, moves=read.moves, stored=True).collect(engine="streaming")
     return slots, counts.select(*POOL, "at", "pods", "requests", "loads", "swaps", "provenance")
+
+
+def sitting(read: LongStays, store: Store, window: Window, lookback: int, pods: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The stays of a window, as far as they are inside: the columns ``STAY``."""
+    there = pods_of(store, window) if pods is None else pods
+    return _further(store, window, _inside(read.stays, window), there, lookback)
 
 
 def _further(store: Store, window: Window, sat: pl.DataFrame, pods: pl.DataFrame, lookback: int) -> pl.DataFrame:
@@ -241,7 +246,8 @@ def cells(sat: pl.DataFrame, step: int) -> pl.DataFrame:
     )
 
 
-def _held(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def held_of(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """``held`` of several parts as that of the whole."""
     return (
         pl.concat(parts)
         .group_by(*POD, "adapter")
@@ -250,7 +256,8 @@ def _held(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     )
 
 
-def _restarts(boots: pl.LazyFrame, window: Window) -> pl.DataFrame:
+def restarts_of(boots: pl.LazyFrame, window: Window) -> pl.DataFrame:
+    """A row a boot that began in the window: its engine and ``at``."""
     began = pl.col("started_at").is_between(window.start, window.end, closed="left")
     return boots.filter(began).select(*ENGINE, at="started_at").sort(*ENGINE, "at").collect()
 
@@ -264,7 +271,7 @@ def _course(counts: Sequence[pl.DataFrame], store: Store, window: Window, bin: i
         .agg(pl.col("pods", "requests", "loads", "swaps").sum(), provenance=ranked_provenance().max().cast(pl.String))
     )
     with reading(store):
-        waited = _latency(store.scan(REQUESTS, window), window, bin).collect(engine="streaming")
+        waited = waits(store.scan(REQUESTS, window), window, bin).collect(engine="streaming")
     return (
         went.join(waited, on=[*POOL, "at"], how="left", nulls_equal=True)
         .with_columns(
@@ -278,7 +285,7 @@ def _course(counts: Sequence[pl.DataFrame], store: Store, window: Window, bin: i
     )
 
 
-def _latency(requests: pl.LazyFrame, window: Window, bin: int) -> pl.LazyFrame:
+def waits(requests: pl.LazyFrame, window: Window, bin: int) -> pl.LazyFrame:
     """The time from arrival to the first token by pool and the bin in which the request finished."""
     seconds = ((pl.col("first_token") - pl.coalesce("arrived", "queued")) / SECOND).alias("seconds")
     at = ((pl.col("at") - window.start) // bin * bin + window.start).alias("at")

@@ -18,7 +18,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from lora_watch.errors import StoreConflict, StoreError
 from lora_watch.model import DAY
-from lora_watch.schema import TABLES, Table
+from lora_watch.schema import MAINTAINED, Table
 from lora_watch.store.tables import WRITER, Store, translated
 
 MERGE_ATTEMPTS = 5
@@ -50,7 +50,7 @@ class Layout:
         """One round over all tables at ``now`` (µs UTC). Trouble with one day or table is a problem, the rest goes on."""
         done = Maintained(problems=self.repair())
         today = date.fromordinal(date(1970, 1, 1).toordinal() + now // DAY)
-        for table in TABLES:
+        for table in MAINTAINED:
             for step in self._steps(table, today, done):
                 try:
                     step()
@@ -70,7 +70,7 @@ class Layout:
         length stays on the disk, renamed to ``….damaged``.
         """
         problems = []
-        for table in TABLES:
+        for table in MAINTAINED:
             path = self._store.root / table.name
             try:
                 with translated(f"looking for the files of table {table.name} in {path}"):
@@ -138,7 +138,7 @@ class Layout:
     def _sort(self, table: Table, day: date, files: frozenset[str], done: Maintained) -> None:
         with translated(f"looking at {day} of table {table.name}"):
             rows = pl.scan_delta(DeltaTable(self._store.root / table.name)).filter(pl.col("date") == day)
-            already = len(files) == 1 and _is_sorted(rows, _order(table))
+            already = len(files) == 1 and _is_sorted(rows, order(table))
         if not already:
             files = self._rewrite(table, day)
             done.sorted.append(f"{table.name}/{day}")
@@ -151,7 +151,7 @@ class Layout:
             rows = pl.scan_delta(handle).filter(pl.col("date") == day).select(list(table.schema)).collect(engine="streaming")
             write_deltalake(
                 handle,
-                rows.sort(_order(table), maintain_order=True),
+                rows.sort(order(table), maintain_order=True),
                 mode="overwrite",
                 predicate=f"date = '{day}'",
                 writer_properties=WRITER,
@@ -186,7 +186,8 @@ def _bad_files(handle: DeltaTable, path: Path) -> dict[str, int]:
     return bad
 
 
-def _order(table: Table) -> list[str]:
+def order(table: Table) -> list[str]:
+    """How the rows of a closed day lie."""
     return ["bucket", "pod", "at", *(name for name in ("stream", "seq", "series", "id") if name in table.schema)]
 
 

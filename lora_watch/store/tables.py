@@ -11,6 +11,7 @@ positions *with that handle*. A writer that committed one of the same streams in
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 import polars as pl
@@ -103,7 +104,7 @@ class Ledger:
     def __init__(self, root: Path, table: Table) -> None:
         self.table = table
         self._path = root / table.name
-        self._handle = _open_or_create(self._path, table)
+        self._handle = open_or_create(self._path, table)
         self._version = self._handle.version()
         self._known: dict[str, int | None] = {}
 
@@ -237,6 +238,11 @@ class Store:
         where = self._where if where is None else where
         return Store(self.root, buckets=buckets or self._buckets, where=where, opened=self._opened)
 
+    @property
+    def whole(self) -> "Store":
+        """All of the tables that this is a part of."""
+        return Store(self.root, opened=self._opened)
+
     def ledger(self, table: Table) -> Ledger:
         """A writer's view of a table, which is made if need be. Keep it: it remembers positions between appends."""
         return Ledger(self.root, table)
@@ -300,9 +306,23 @@ class Store:
         at: int | None = self._read(table, rows.select(pl.col("at").max())).item()
         return at
 
-    def count(self, table: Table, window: Window) -> int:
-        """How many rows there are in the window. StoreError where a file is gone or damaged."""
-        return int(self._read(table, self.scan(table, window).select(pl.len())).item())
+    def days(self, table: Table) -> dict[date, int]:
+        """How many rows there are of each day, as the log says: no file is opened. Of the whole table, whatever part this is."""
+        path = self.root / table.name
+        try:
+            with translated(f"opening table {table.name} in {path}", advice=UNREADABLE):
+                files = pl.DataFrame(self._opened.newest(path).get_add_actions(flatten=True))
+        except FileNotFoundError:
+            return {}
+        if files.is_empty():
+            return {}
+        counted = files.group_by("partition.date").agg(pl.col("num_records").sum())
+        return dict(counted.iter_rows())
+
+    def count(self, table: Table, window: Window, where: pl.Expr | None = None) -> int:
+        """How many rows there are in the window, of them those ``where``. StoreError where a file is gone or damaged."""
+        frame = self.scan(table, window)
+        return int(self._read(table, (frame if where is None else frame.filter(where)).select(pl.len())).item())
 
     def _read(self, table: Table, frame: pl.LazyFrame) -> pl.DataFrame:
         with translated(f"reading table {table.name} in {self.root / table.name}", advice=DAMAGED):
@@ -351,7 +371,8 @@ def _missing(handle: DeltaTable, table: Table) -> list[str]:
     return missing
 
 
-def _open_or_create(path: Path, table: Table) -> DeltaTable:
+def open_or_create(path: Path, table: Table) -> DeltaTable:
+    """The table, made if need be, with the columns that an older version lacked."""
     fields = [Field(name, _DELTA_TYPES[dtype.base_type()], nullable=True) for name, dtype in table.schema.items()]
     with translated(f"opening table {table.name} in {path}"):
         path.mkdir(parents=True, exist_ok=True)

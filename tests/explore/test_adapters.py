@@ -11,7 +11,8 @@ from lru_pod import Pod
 from stored import stored
 
 from lora_watch.explore import adapter_figures, adapter_words
-from lora_watch.explore.adapters import NEW, Before, Known, asked, before, hours_of_week, joined, known, nothing_asked, sat
+from lora_watch.explore.adapters import NEW, Before, Known, asked, hours_of_week, joined, known, nothing_asked, sat
+from lora_watch.explore.hours import before
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS
 from lora_watch.store.tables import Store

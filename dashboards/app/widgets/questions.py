@@ -4,14 +4,19 @@ What the pages ask of the store, each question in one place: a page awaits it, a
 Most are about the end of a window, whatever its length: a wider window asks nothing anew.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from lora_watch.explore.adapters import SPAN, Before, Sat, before, sat
+import polars as pl
+
+from lora_watch.explore import hours
+from lora_watch.explore.adapters import SPAN, Before, Sat, asked, sat
 from lora_watch.explore.capacity import Room, room
 from lora_watch.explore.cost import ATTRIBUTED
 from lora_watch.explore.extent import LOOKED_AT, adapters_of, pods_of
-from lora_watch.explore.heard import Heard, heard
+from lora_watch.explore.heard import Heard, heard, lost, reached
+from lora_watch.explore.heard import step_of as step_between
+from lora_watch.explore.hours import WIDE, before, covered, rest
 from lora_watch.explore.latency import Latency, latency
 from lora_watch.explore.looks import LONGEST, Look, Looks
 from lora_watch.explore.now import Now, now
@@ -96,9 +101,62 @@ def who(page: "Scene") -> Question[Heard]:
     return Question("heard", heard, (page.store, part, page.lookback), part, of="who was heard in the last hour")
 
 
-def timeline(page: "Scene") -> tuple[int, int, list[Question[Part]]]:
-    """The length of a cell and of a bin, µs, and who sat in which slot, part by part."""
+def closed(page: "Scene") -> Question[list[Window]]:
+    """Which whole hours of the window are worked out."""
+    whole = page.window
+    if page.window.end - page.window.start >= WIDE:  # what is told by the hour is told of whole hours
+        whole = Window(page.window.start // HOUR * HOUR, page.window.end)
+    return Question("closed", covered, (page.whole, whole), whole, of="what is worked out of it", everywhere=True)
+
+
+def timeline(page: "Scene", spans: Sequence[Window]) -> tuple[int, list[Question[Part]]]:
+    """The length of a bin, µs, and who sat in which slot, part by part; ``spans`` are what is worked out of it."""
     step, bin = step_of(page.window, COLUMNS), step_of(page.window, BINS)
-    given = (page.store, page.lookback, step, bin)
-    asked = [Question("timeline", part, (day, *given), day, (step, bin), "slots") for day in days(page.window)]
-    return step, bin, asked
+    whole = page.window
+    if is_wide(page):
+        step, bin, whole = max(step, HOUR), max(bin, HOUR), Window(whole.start // HOUR * HOUR, whole.end)
+    asked: list[Question[Part]] = []
+    for one, told in pieces(whole, spans if is_wide(page) else ()):
+        answer, given = (hours.slots, (page.store, step, bin)) if told else (part, (page.store, page.lookback, step, bin))
+        asked.append(Question("timeline", answer, (one, *given), one, (step, bin), "slots"))
+    return bin, asked
+
+
+def requests(page: "Scene", spans: Sequence[Window]) -> list[Question[pl.DataFrame]]:
+    """Requests of each adapter by the hour, part by part."""
+    found = []
+    for one, told in pieces(page.window, spans if not page.view.pod else ()):
+        found.append(Question("asked", hours.wanted if told else asked, (one, page.store), one, told, "requests"))
+    return found
+
+
+def looks_at(page: "Scene", spans: Sequence[Window]) -> tuple[int, list[Question[pl.DataFrame]]]:
+    """µs of a step, and who could be reached in each, part by part."""
+    step = step_between(page.window)
+    if is_wide(page):
+        step = -(-step // HOUR) * HOUR
+    found = []
+    for one, told in pieces(page.window, spans if is_wide(page) else ()):
+        answer = hours.looked_at if told else reached
+        found.append(Question("reached", answer, (one, page.store, step), one, (step, told), "who could be reached"))
+    return step, found
+
+
+def lost_records(page: "Scene", spans: Sequence[Window]) -> list[Question[pl.DataFrame]]:
+    """Records that were lost, part by part."""
+    return [
+        Question("lost", hours.gone if told else lost, (one, page.store), one, told, "records that were lost")
+        for one, told in pieces(page.window, spans)
+    ]
+
+
+def is_wide(page: "Scene") -> bool:
+    """Whether the window is told by the hour."""
+    return page.window.end - page.window.start >= WIDE
+
+
+def pieces(window: Window, spans: Sequence[Window]) -> list[tuple[Window, bool]]:
+    """A window cut into what is worked out (true), and the rest of it, day by day; in order."""
+    cut = [(one, True) for one in spans]
+    cut += [(day, False) for one in rest(window, spans) for day in days(one)]
+    return sorted(cut, key=lambda piece: piece[0].start)

@@ -16,7 +16,7 @@ from lora_watch.explore.answers import Answers
 from lora_watch.explore.extent import data_end
 from lora_watch.explore.looks import Looks
 from lora_watch.explore.opened import Opened, opened
-from lora_watch.explore.view import View, days, read
+from lora_watch.explore.view import View, read
 from lora_watch.model import Window
 from lora_watch.store.tables import Store
 from widgets import notes
@@ -124,10 +124,6 @@ class Scene:
         if missing:
             notes.waiting(f"{asked[0].of or asked[0].name}: {missing} of {len(asked)} parts are to come")
         return told
-
-    def by_day(self, name: str, answer: Callable[..., T], *given: Any, key: Hashable = None, of: str = "") -> list[T]:
-        """:meth:`parts` of ``answer(part, *given)`` for every day of the window: a closed one is asked for once."""
-        return self.parts([Question(name, answer, (part, *given), part, key, of) for part in days(self.window)])
 
 
 def begin() -> None:

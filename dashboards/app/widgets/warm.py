@@ -38,7 +38,8 @@ def ask() -> None:
         questions.cost(page),
         questions.curves(page),
         questions.who(page),
-        *questions.timeline(page)[2],
+        *questions.timeline(page, ())[1],
+        questions.closed(page),
     ):
         try:
             page.ask(ahead).result()
