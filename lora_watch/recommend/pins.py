@@ -1,0 +1,264 @@
+"""
+Which adapters to pin, and on which pods: as many as a replay of weeks that had not been looked at proves, which may be none.
+
+The chain: training cut at change points → candidates → greedy order by exact gains → places → how many of them, by the router in
+the loop on the last weeks, each with an order learned from what lay before it → the same number of an order learned from all.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lora_watch.model import DAY, Window
+from lora_watch.recommend.advice import Advice, Effect, Kind, Place, Verdict
+from lora_watch.recommend.candidates import candidates
+from lora_watch.recommend.greedy import HALF_LIFE, pooled_order, recorded_order
+from lora_watch.recommend.history import History
+from lora_watch.recommend.judge import Judged, judged
+from lora_watch.recommend.placement import placed, work
+from lora_watch.recommend.present import Present, present
+from lora_watch.recommend.proof import Measure, Proof, effect, proof
+from lora_watch.replay.routers import Rule
+
+WEEK = 7 * DAY
+LEARN_AT_LEAST = DAY
+"""Before a judged week there must be so much to learn from."""
+JUDGED_WEEKS = 2
+"""Weeks on which the number of pins is chosen, where there are so many."""
+LENGTHS = 8
+"""Numbers of pins that are tried, spread evenly up to all that the order has."""
+ARTICLE_TOP = 5
+ARTICLE_DAYS = 30
+
+Pins = tuple[tuple[int, int], ...]
+Order = Callable[[int], Pins]
+
+
+@dataclass(frozen=True, slots=True)
+class PinAdvice:
+    """
+    The advice on pins and, judged alike on the same weeks, the article's rule (the top 5 of the last 30 days, each on one pod).
+
+    ``learning_cut`` (µs UTC) is the change point before which nothing was learned. ``base`` is the replay of the newest judged
+    week as it is, None where there was too little history.
+    """
+
+    advice: Advice
+    article: Advice | None
+    learning_cut: int | None
+    base: Judged | None
+
+
+def moves_with_pins(now: Present) -> bool:
+    """Whether the router looks at what is resident, so that a pin draws requests to its pod."""
+    return now.router is not None and now.router.rule not in (Rule.GIVEN, Rule.ROUND_ROBIN, Rule.RANDOM)
+
+
+def order_of(history: History, now: Present, allowed: NDArray[np.bool_], half_life: int | None = HALF_LIFE) -> Order:
+    """The pins learned from a history, by how many of them are wanted."""
+    if not moves_with_pins(now):
+        pins = recorded_order(history, allowed, half_life)
+        return lambda count: tuple(pins[:count])
+    adapters, load = pooled_order(history, allowed, half_life), work(history)
+    return lambda count: placed(adapters[:count], load, history.slots)
+
+
+def rule_pins(history: History, top: int, last: int) -> Pins:
+    """The rule of thumb: the ``top`` most asked for in the ``last`` µs of a history, each on one pod."""
+    newest = history.trace.adapter[np.searchsorted(history.trace.at, history.window.end - last) :]
+    asked = np.bincount(newest[newest >= 0], minlength=history.trace.adapters)
+    chosen = [int(a) for a in np.argsort(-asked, kind="stable")[:top] if asked[a] > 0]
+    return placed(chosen, work(history), history.slots)
+
+
+def advise_pins(history: History, now: Present | None = None, *, opt_in: Collection[str] = ()) -> PinAdvice:
+    """
+    Pins for the time after the history's end. ``now`` is the router in the loop (found if it is not given).
+
+    Learned since the last of ``history.changes``. The number of pins is that with the largest lower bound (5 %, over days drawn
+    anew) of the load cost it removes in the last week, or two; the verdict is that of :func:`proof`. The effect is what is
+    promised: the share removed in those weeks, by orders that had not seen them, with the interval in which that of the next
+    week lies. Fewer than eight days since the last change prove nothing: UNPROVEN, and no pins.
+    """
+    router = present(history) if now is None else now
+    end = history.window.end
+    cut = max((one for one in history.changes if history.window.start < one < end), default=None)
+    since = history.window.start if cut is None else cut
+    weeks = [
+        Window(end - n * WEEK, end - (n - 1) * WEEK)
+        for n in range(JUDGED_WEEKS, 0, -1)
+        if end - n * WEEK - LEARN_AT_LEAST >= since
+    ]
+    if not weeks:
+        return PinAdvice(_unproven(history, since, router), None, cut, None)
+    bases = [judged(history, week, router.router) for week in weeks]
+    before = [history.during(Window(since, week.start)) for week in weeks]
+    orders = [order_of(past, router, candidates(past, opt_in)) for past in before]
+    most = max(len(order(history.trace.adapters * len(history.slots))) for order in orders)
+
+    def judge(chosen: Sequence[Pins]) -> list[Judged]:
+        return [judged(history, week, router.router, pins=pins) for week, pins in zip(weeks, chosen, strict=True)]
+
+    best: tuple[Proof, int, list[Judged]] | None = None
+    for count in lengths(most):
+        tried = judge([order(count) for order in orders])
+        proven = proof(list(zip(bases, tried, strict=True)))
+        if proven is not None and (best is None or proven.lower > best[0].lower):
+            best = proven, count, tried
+    learned, measured = Window(since, end), bool(np.isfinite(history.load_seconds).any())
+    rule = judge(
+        [rule_pins(history.during(Window(history.window.start, week.start)), ARTICLE_TOP, ARTICLE_DAYS * DAY) for week in weeks]
+    )
+    article = _article(history, router, weeks, bases, rule, measured)
+    if best is None or best[0].verdict is not Verdict.ADVISED:
+        why = _why_not(best[0] if best else None, best[1] if best else 0)
+        return PinAdvice(_nothing(history, router, weeks, learned, bases[-1], why), article, cut, bases[-1])
+    newest = history.during(learned)
+    pins = order_of(newest, router, candidates(newest, opt_in))(best[1])
+    if not pins:
+        why = "no adapter is a candidate any more: none was asked for in the last three days"
+        return PinAdvice(_nothing(history, router, weeks, learned, bases[-1], why), article, cut, bases[-1])
+    advice = _advised(history, router, weeks, learned, bases, best[2], best[0], pins, measured)
+    return PinAdvice(advice, article, cut, bases[-1])
+
+
+def lengths(most: int) -> list[int]:
+    """
+    The numbers of pins that are tried: all up to ``LENGTHS``, then as many, evenly spread.
+
+    >>> lengths(24)
+    [3, 6, 9, 12, 15, 18, 21, 24]
+    """
+    return sorted({round(most * n / LENGTHS) for n in range(1, LENGTHS + 1)} - {0})
+
+
+def _promise(bases: Sequence[Judged], tried: Sequence[Judged], measured: bool) -> Effect:  # noqa: FBT001
+    """What the newest judged week saw, with the share of swaps that all of them promise the next one, and its interval."""
+    told = effect(bases[-1], tried[-1], measured=measured)
+    proven = proof(list(zip(bases, tried, strict=True)), Measure.SWAPS)
+    return told if proven is None else replace(told, swaps_removed=proven.share, low=proven.low, high=proven.high)
+
+
+def _places(history: History, pins: Pins) -> tuple[Place, ...]:
+    return tuple(Place(history.names[a], history.pods[p]) for p, a in pins)
+
+
+def _method(router: Present, weeks: Sequence[Window]) -> str:
+    return f"replay {router.how} of {len(weeks)} {'week' if len(weeks) == 1 else 'weeks'} that the choice had not seen"
+
+
+def _advised(
+    history: History,
+    router: Present,
+    weeks: Sequence[Window],
+    learned: Window,
+    bases: Sequence[Judged],
+    tried: Sequence[Judged],
+    proven: Proof,
+    pins: Pins,
+    measured: bool,  # noqa: FBT001
+) -> Advice:
+    many, pods = len(pins), len({p for p, _ in pins})
+    return Advice(
+        kind=Kind.PINS,
+        verdict=Verdict.ADVISED,
+        what=f"pin {many} {'adapter' if many == 1 else 'adapters'} on {pods} {'pod' if pods == 1 else 'pods'}",
+        why=f"{many} pins chosen in the same way removed {proven.share:.1%} of the load time in weeks that the choice had not "
+        f"seen; drawing days anew, at least {proven.lower:.1%} in 95 of 100 cases",
+        effect=_promise(bases, tried, measured),
+        judged=Window(weeks[0].start, weeks[-1].end),
+        learned=learned,
+        method=_method(router, weeks),
+        cost=f"{many} of {sum(history.slots)} slots serve nobody else any more",
+        risk="a pin that nobody asks for any more holds its slot: decide anew every week",
+        can=None,
+        how="",
+        amount=many,
+        adapters=tuple(dict.fromkeys(history.names[a] for _, a in pins)),
+        places=_places(history, pins),
+        provenance=history.provenance,
+    )
+
+
+def _nothing(history: History, router: Present, weeks: Sequence[Window], learned: Window, base: Judged, why: str) -> Advice:
+    swaps = int(base.swaps.sum())
+    return Advice(
+        kind=Kind.PINS,
+        verdict=Verdict.NOT_WORTH,
+        what="pin nothing",
+        why=why,
+        effect=Effect(0.0, 0.0, 0.0, swaps, swaps, 0.0, 0.0),
+        judged=Window(weeks[0].start, weeks[-1].end),
+        learned=learned,
+        method=_method(router, weeks),
+        cost="none",
+        risk="none",
+        can=True,
+        how="nothing is to be done",
+        amount=0,
+        provenance=history.provenance,
+    )
+
+
+def _why_not(proven: Proof | None, count: int) -> str:
+    if proven is None:
+        return "no number of pins removes a load: either nothing is loaded, or no adapter is a candidate"
+    return (
+        f"the best number of pins, {count}, changed the load time by {-proven.share:+.1%} in weeks that the choice had not seen "
+        f"(lower bound of what it removes: {proven.lower:.1%}): not above the replay's own error of 3 %"
+    )
+
+
+def _unproven(history: History, since: int, router: Present) -> Advice:
+    days = (history.window.end - since) / DAY
+    return Advice(
+        kind=Kind.PINS,
+        verdict=Verdict.UNPROVEN,
+        what="pin nothing yet",
+        why=f"there are {days:.1f} days since the history's begin or the last change of the mix; eight are needed, to learn from "
+        "one and judge by seven",
+        effect=Effect(None, None, None, None, None),
+        judged=None,
+        learned=None,
+        method=f"replay {router.how}",
+        cost="none",
+        risk="none",
+        can=True,
+        how="nothing is to be done",
+        amount=0,
+        provenance=history.provenance,
+    )
+
+
+def _article(
+    history: History,
+    router: Present,
+    weeks: Sequence[Window],
+    bases: Sequence[Judged],
+    rule: Sequence[Judged],
+    measured: bool,  # noqa: FBT001
+) -> Advice:
+    proven = proof(list(zip(bases, rule, strict=True)))
+    pins = rule_pins(history, ARTICLE_TOP, ARTICLE_DAYS * DAY)
+    return Advice(
+        kind=Kind.PINS,
+        verdict=Verdict.NOT_WORTH if proven is None else proven.verdict,
+        what=f"pin the top {ARTICLE_TOP} by their requests of {ARTICLE_DAYS} days, each on one pod (the article's rule)",
+        why="there was no load to remove"
+        if proven is None
+        else f"it changed the load time by {-proven.share:+.1%} in weeks that the count had not seen",
+        effect=_promise(bases, rule, measured),
+        judged=Window(weeks[0].start, weeks[-1].end),
+        learned=Window(max(history.window.start, history.window.end - ARTICLE_DAYS * DAY), history.window.end),
+        method=_method(router, weeks),
+        cost=f"{len(pins)} of {sum(history.slots)} slots serve nobody else any more",
+        risk="counts say who is asked for often, not whose loads a pin would save",
+        can=None,
+        how="",
+        amount=len(pins),
+        adapters=tuple(history.names[a] for _, a in pins),
+        places=_places(history, pins),
+        provenance=history.provenance,
+    )
