@@ -21,7 +21,7 @@ from lora_watch.explore.around import Around
 from lora_watch.explore.heard import losses, lost
 from lora_watch.explore.timeline import reading
 from lora_watch.explore.view import days
-from lora_watch.model import HOUR, SECOND, Window
+from lora_watch.model import DAY, HOUR, SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS, MEASURED, REQUESTS, Table
 from lora_watch.store.tables import Store
 
@@ -30,6 +30,7 @@ TIMES = ("queued", "scheduled", "first_token", "finished")
 """What a lookup reads of a request."""
 LEAST = 20
 """With fewer requests than these the slowest would be their 95th percentile."""
+KNOWN_BACK = 30 * DAY
 FOUND = ("hot", "warm", "cold", "unknown")
 ADAPTER = (*POOL, "adapter")
 
@@ -40,11 +41,11 @@ class Counted:
     What was counted in a window.
 
     ``hours``: a row a pool and hour (``at``) in which anything happened: pods, requests, loads, swaps, provenance, and where
-    requests found their adapters (hot, warm, cold, unknown). ``adapters``: a row a pool and adapter: requests, where they found
-    it, loads, swaps (times that it left for another), ``stall_seconds`` (a lower bound where ``unknown_loads`` is above 0).
-    ``pools``: a row a pool: loads, unknown_loads, ``stall_seconds`` likewise, ``gpu_hours``, gpu_hours_lost, money_lost,
-    currency, occupied_slot_seconds, residual_slot_seconds, provenance. ``lost``: as :func:`~lora_watch.explore.heard.lost`.
-    ``rows``: a row a table and provenance.
+    requests found their adapters (hot, warm, cold, unknown). ``adapters``: a row a pool and adapter: requests, the ``first``
+    (µs UTC), where they found it, loads, swaps (times that it left for another), ``stall_seconds`` (a lower bound where
+    ``unknown_loads`` is above 0). ``pools``: a row a pool: loads, unknown_loads, ``stall_seconds`` likewise, ``gpu_hours``,
+    gpu_hours_lost, money_lost, currency, occupied_slot_seconds, residual_slot_seconds, provenance. ``lost``: as
+    :func:`~lora_watch.explore.heard.lost`. ``rows``: a row a table and provenance.
     """
 
     hours: pl.DataFrame
@@ -85,8 +86,8 @@ def counted(
             if progress is not None:
                 progress((number + place / len(some)) / len(whole))
     return Counted(
-        _summed([part.hours for part in parts], (*POOL, "at"), maximum=()).sort(*POOL, "at"),
-        _summed([part.adapters for part in parts], ADAPTER, maximum=()).sort(ADAPTER),
+        _summed([part.hours for part in parts], (*POOL, "at")).sort(*POOL, "at"),
+        _summed([part.adapters for part in parts], ADAPTER, minimum=("first",)).sort(ADAPTER),
         _summed([part.pools for part in parts], POOL, maximum=("currency",)).sort(POOL),
         losses([part.lost for part in parts]),
         pl.concat([part.rows for part in parts])
@@ -94,6 +95,13 @@ def counted(
         .agg(pl.col("rows").sum())
         .sort("table", "provenance"),
     )
+
+
+def before(store: Store, moment: int) -> pl.DataFrame:
+    """When each adapter of each pool was asked for ``first`` (µs UTC) in the ``KNOWN_BACK`` before a moment."""
+    scanned = store.scan(REQUESTS, Window(max(moment - KNOWN_BACK, 0), max(moment, 1)))
+    with reading(store):
+        return scanned.group_by(ADAPTER).agg(first=pl.col("at").min()).collect(engine="streaming")
 
 
 def latency(store: Store, window: Window) -> pl.DataFrame:
@@ -143,7 +151,7 @@ def _part(store: Store, day: Window, lookback: int, priced: CostSettings) -> Cou
         (pl.col("lookup").eq_missing(pl.lit(None if one == "unknown" else one))).sum().cast(pl.Int64).alias(one) for one in FOUND
     ]
     by_hour = looked.group_by(*POOL, at=pl.col("at") // HOUR * HOUR).agg(found)
-    by_adapter = looked.group_by(ADAPTER).agg(*found, requests=pl.len().cast(pl.Int64))
+    by_adapter = looked.group_by(ADAPTER).agg(*found, requests=pl.len().cast(pl.Int64), first=pl.col("at").min())
     swapped = swaps(read.events, day, ADAPTER, moves=read.moves).select(*ADAPTER, "swaps").collect()
     options = {"gpus_per_pod": priced.gpus_per_pod, "gpu_hour_price": priced.gpu_hour_price, "currency": priced.currency}
     paid = cost(read.events, day, ADAPTER, **options).collect()  # type: ignore[arg-type]  # one dict for three types
@@ -180,10 +188,13 @@ def _rows(store: Store, day: Window, table: Table) -> pl.DataFrame:
     return told.select(pl.lit(table.name).alias("table"), "provenance", "rows")
 
 
-def _summed(parts: Sequence[pl.DataFrame], keys: Sequence[str], *, maximum: Sequence[str]) -> pl.DataFrame:
+def _summed(
+    parts: Sequence[pl.DataFrame], keys: Sequence[str], *, maximum: Sequence[str] = (), minimum: Sequence[str] = ()
+) -> pl.DataFrame:
     """Rows of the same keys added up; what nobody counted stays null. Of ``provenance`` the worst."""
     whole = pl.concat(parts)
-    numbers = [name for name in whole.columns if name not in (*keys, *maximum, "provenance")]
+    numbers = [name for name in whole.columns if name not in (*keys, *maximum, *minimum, "provenance")]
     summed = [pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name) for name in numbers]
+    ends = [pl.col(name).max() for name in maximum] + [pl.col(name).min() for name in minimum]
     worst = [ranked_provenance().max().cast(pl.String).alias("provenance")] if "provenance" in whole.columns else []
-    return whole.group_by(keys).agg(*summed, *(pl.col(name).max() for name in maximum), *worst)
+    return whole.group_by(keys).agg(*summed, *ends, *worst)

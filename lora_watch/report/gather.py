@@ -17,7 +17,6 @@ from lora_watch.diagnose.finding import Possible, Severity, ranked
 from lora_watch.diagnose.incidents import Incident, utc
 from lora_watch.errors import NotEnoughHistory
 from lora_watch.explore import findings, history, week
-from lora_watch.explore.adapters import before
 from lora_watch.explore.advice import prices_of
 from lora_watch.explore.cards import effect
 from lora_watch.explore.expect import announced_in
@@ -62,6 +61,8 @@ LEAST_BEFORE = 2 * DAY
 """So much must be held of the time before a week for anything to have been advised then."""
 LEAST_JUDGED = DAY
 """A week that has just begun judges no promise."""
+LEARNING = DAY
+"""So long after the first request that is held everybody may have been there before."""
 ALIKE = (Kind.SLOTS, Kind.PODS, Kind.ROUTING)
 """Changes that are the same change a week later; pins are not, and are replayed."""
 TOP = 10
@@ -260,9 +261,10 @@ def _lost(row: Mapping[str, Any]) -> Lost:
 
 def _offenders(store: Store, counted: week.Counted, held: Window, gpus: int) -> Offenders:
     totals = {row[:3]: row[3:] for row in counted.adapters.group_by(POOL).agg(pl.col("requests", "loads").sum()).iter_rows()}
-    earlier = before(store, held.start)
-    learning = earlier.begun is None
-    seen = {row[:4] for row in earlier.firsts.select(*POOL, "adapter").iter_rows()}
+    earlier = week.before(store, held.start)
+    seen = set(earlier.select(*POOL, "adapter").iter_rows())
+    firsts = [at for at in (earlier["first"].min(), counted.adapters["first"].min()) if isinstance(at, int)]
+    learned = min(firsts, default=held.end) + LEARNING
     rows = counted.adapters.with_columns(
         pl.col("requests", "loads", "unknown_loads", "stall_seconds", "hot", "warm", "cold").fill_null(0)
     )
@@ -270,7 +272,7 @@ def _offenders(store: Store, counted: week.Counted, held: Window, gpus: int) -> 
     groups: dict[Key, list[Mapping[str, Any]]] = {}
     for row in rows.iter_rows(named=True):
         key = tuple(row[name] for name in POOL)
-        one = _offender(row["adapter"], key, [row], totals[key], gpus, None if learning else (*key, row["adapter"]) not in seen)
+        one = _offender(row["adapter"], key, [row], totals[key], gpus, _new(row, key, seen, learned))
         adapters.append(one)
         groups.setdefault(key, []).append(row)
     families = [
@@ -280,6 +282,13 @@ def _offenders(store: Store, counted: week.Counted, held: Window, gpus: int) -> 
         if len(members) > 1
     ]
     return Offenders(tuple(sorted(adapters, key=_worst_first)[:TOP]), tuple(sorted(families, key=_worst_first)[:TOP]))
+
+
+def _new(row: Mapping[str, Any], key: Key, seen: set[Key], learned: int) -> bool | None:
+    """Whether an adapter is new; None where it was asked for so early that nobody knows whether it was before."""
+    if (*key, row["adapter"]) in seen:
+        return False
+    return True if row["first"] is not None and row["first"] >= learned else None
 
 
 def _worst_first(one: Offender) -> tuple[float, int, str]:

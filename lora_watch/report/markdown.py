@@ -35,12 +35,13 @@ def _section(section: Section) -> Iterator[str]:
         yield from (f"- {inline(bullet)}" for bullet in section.bullets)
         yield ""
     for grid in section.grids:
-        yield from _grid(grid)
+        yield from table(grid)
     for note in section.notes:
         yield from (f"*{inline(note)}*", "")
 
 
-def _grid(grid: Grid) -> Iterator[str]:
+def table(grid: Grid) -> Iterator[str]:
+    """A table below its caption; each row one line, whatever its texts hold."""
     yield from (f"**{inline(grid.caption)}**", "")
     yield _row([column.title for column in grid.columns])
     yield f"| {' | '.join('---:' if column.number else '---' for column in grid.columns)} |"

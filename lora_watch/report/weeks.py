@@ -9,7 +9,7 @@ from lora_watch.model import DAY, SECOND, Window
 
 WEEK = 7 * DAY
 LAST = "last"
-_NAMED = re.compile(r"(\d{4})-?W(\d{2})")
+_NAMED = re.compile(r"(\d{4})-?W(\d{2})", re.ASCII)
 _MONDAY = 4 * DAY
 """1970 began on a Thursday: the first Monday was four days later."""
 
