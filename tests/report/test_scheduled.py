@@ -147,7 +147,5 @@ def test_the_service_runs_it_as_a_job_and_exports_its_last_success(tmp_path: Pat
     service = Service(told, [], clock=lambda: DUE, report=Scheduled(Store(told.store.folder), told, make=making).run)
     service.tick()
     assert making.made == ["2026-W10"]
-    assert (
-        service.exporter.registry.get_sample_value("lora_watch_job_last_success_timestamp_seconds", {"job": "report"})
-        == DUE / SECOND
-    )
+    last = service.exporter.registry.get_sample_value(names.JOB_LAST_SUCCESS, {"job": "report"})
+    assert last == DUE / SECOND
