@@ -39,6 +39,9 @@ _BY_ENGINE: dict[tuple[str, Kind], Means] = {
     ("vllm", Kind.SLOTS): (True, "--max-loras {amount}, with {restart}"),
     ("sglang", Kind.SLOTS): (True, "--max-loras-per-batch {amount}, with {restart}"),
     ("lorax", Kind.SLOTS): (True, "--max-active-adapters {amount}, with {restart}"),
+    ("vllm", Kind.PINS): (False, "vLLM pins inside the engine only (pin_lora), over no interface: a slot more does it"),
+    ("sglang", Kind.PINS): (True, "POST /load_lora_adapter with `pinned`, or --lora-paths with it at the start"),
+    ("lorax", Kind.PINS): (False, "LoRAX preloads adapters at its start, and may offload them later"),
     ("vllm", Kind.UNPIN): (False, "vLLM has no call for it over HTTP: take the pin out of what sets it, and restart the pods"),
     ("sglang", Kind.UNPIN): (True, "POST /unload_lora_adapter, then load it again without `pinned`"),
     ("vllm", Kind.PRELOAD): (

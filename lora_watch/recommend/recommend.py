@@ -1,16 +1,28 @@
 """Everything that could be changed, each replayed and judged, in one ranked list: the composition."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from lora_watch.recommend.advice import Advice, Recommendation, Setup, Verdict
+from lora_watch.model import DAY
+from lora_watch.recommend.advice import Advice, Kind, Recommendation, Setup, Verdict
+from lora_watch.recommend.bounds import bounds
+from lora_watch.recommend.cap import advise_cap
+from lora_watch.recommend.change_points import changes
+from lora_watch.recommend.groups import advise_groups
 from lora_watch.recommend.history import History
+from lora_watch.recommend.means import means
+from lora_watch.recommend.merge import advise_merge
+from lora_watch.recommend.pins import advise_pins
 from lora_watch.recommend.pods import advise_pods
 from lora_watch.recommend.present import present
+from lora_watch.recommend.retire import advise_retire
 from lora_watch.recommend.routing import advise_routing
-from lora_watch.recommend.sentence import sentence
+from lora_watch.recommend.schedule import advise_schedule
+from lora_watch.recommend.sentence import chosen, sentence
 from lora_watch.recommend.slots import advise_slots
-from lora_watch.recommend.trial import Trial, trial
+from lora_watch.recommend.split import advise_split
+from lora_watch.recommend.trial import JUDGED, Trial, trial
+from lora_watch.recommend.unpin import advise_unpin
 
 Told = Callable[[str, float], None]
 """Is told what is worked on, and the share of the whole that is done."""
@@ -32,6 +44,13 @@ LEVERS: Mapping[str, Lever] = {
     "slots": lambda judged, setup, prices: advise_slots(judged, setup, token_bytes=prices.token_bytes),
     "pods": lambda judged, setup, prices: advise_pods(judged, setup, gpu_hour_price=prices.gpu_hour, currency=prices.currency),
     "routing": lambda judged, setup, _: advise_routing(judged, setup),
+    "schedule": lambda judged, setup, _: advise_schedule(judged, setup, since=max(judged.history.changes, default=None)),
+    "ghosts": lambda judged, setup, _: advise_unpin(judged, setup),
+    "experiments": lambda judged, setup, _: advise_cap(judged, setup),
+    "versions": lambda judged, setup, _: advise_merge(judged, setup),
+    "unused names": lambda judged, setup, _: advise_retire(judged, setup),
+    "groups": lambda judged, setup, _: advise_groups(judged, setup),
+    "tenants": lambda judged, setup, _: advise_split(judged, setup),
 }
 """Every lever but pins, in the order in which they are tried."""
 
@@ -45,27 +64,68 @@ def recommend(
     Sorted: what is proven first, by the lower bound of what it removes; then what is not worth it, unproven, harmful.
     NotEnoughHistory where nothing can be judged.
     """
-    told("the present", 0.0)
+    told("when the mix changed", 0.0)
+    history = replace(history, changes=history.changes or changes(history))
+    told("the present", 0.02)
     router = present(history)
     judged = trial(history, router, gpus_per_pod=prices.gpus_per_pod)
     advice: list[Advice] = []
     for place, (name, lever) in enumerate(LEVERS.items()):
-        told(name, (place + 1) / (len(LEVERS) + 2))
+        told(name, 0.1 + 0.5 * place / len(LEVERS))
         advice += lever(judged, setup, prices)
-    ranked = tuple(sorted(advice, key=_rank))
+    told("pins", 0.6)
+    pins = advise_pins(history, router)
+    told("what nothing could do better than", 0.9)
+    best = bounds(history, judged.judged, router, pins.base) if pins.base is not None else {}
+    ranked = in_order([*advice, _with_means(pins.advice, setup)])
     return Recommendation(
         setup,
         history.window,
         sentence(ranked),
         ranked,
-        None,
+        None if pins.article is None else _with_means(pins.article, setup),
+        bounds=best,
         router=router.name,
+        learning_cut=pins.learning_cut,
         provenance=history.provenance,
-        gaps=history.gaps,
+        gaps=(*history.gaps, *_short(judged)),
     )
 
 
+def _with_means(advice: Advice, setup: Setup) -> Advice:
+    """Advice on pins with whether and how this engine can be told."""
+    if not advice.places:
+        return advice
+    can, how = means(advice.kind, setup)
+    return replace(advice, can=can, how=how)
+
+
+def _short(judged: Trial) -> Iterator[str]:
+    """What a shorter window than wished for leaves out."""
+    length = judged.judged.end - judged.judged.start
+    if any(judged.judged.start == at for at in judged.history.changes):
+        yield "the mix of adapters changed in the last week: what is judged begins there, and is learned from there on"
+    elif length < JUDGED:
+        yield f"changes are judged by {length / DAY:.2g} days, since no more is held: a week has hours that these do not"
+
+
 ORDER = (Verdict.ADVISED, Verdict.NOT_WORTH, Verdict.UNPROVEN, Verdict.HARMFUL)
+
+
+def in_order(advice: Sequence[Advice]) -> tuple[Advice, ...]:
+    """
+    What is proven first, by the lower bound of what it removes; of more of the same (slots, pods) the one to begin with stands
+    before the others.
+    """
+    ranked = sorted(advice, key=_rank)
+    told: list[Advice] = []
+    for one in ranked:
+        if one in told:
+            continue
+        same = [other for other in ranked if other.verdict is Verdict.ADVISED and other.kind is one.kind]
+        first = chosen(same) if one.verdict is Verdict.ADVISED and one.kind in {Kind.SLOTS, Kind.PODS} else None
+        told += [first, *(other for other in same if other is not first)] if first is not None else [one]
+    return tuple(told)
 
 
 def _rank(advice: Advice) -> tuple[int, float, str]:

@@ -18,7 +18,7 @@ from lora_watch.recommend.advice import Advice, Effect, Kind, Place, Verdict
 from lora_watch.recommend.history import History
 from lora_watch.recommend.levers import IN_STEPS, WAITING_SECONDS
 from lora_watch.recommend.present import Present
-from lora_watch.replay.cluster import Outcome, PinChange, replay
+from lora_watch.replay.cluster import PinChange, Reloads, replay
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.routers import Router
 from lora_watch.replay.trace import Trace
@@ -51,6 +51,15 @@ class Counted(NamedTuple):
     waited_seconds: NDArray[np.float64]
     p95_seconds: float
     slot_p95_seconds: float
+
+
+class Told(NamedTuple):
+    """Of a replay what is counted, as in :class:`~lora_watch.replay.cluster.Outcome`."""
+
+    lookup: NDArray[np.int8]
+    victim: NDArray[np.int32]
+    start: NDArray[np.int64]
+    reloads: Reloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +105,18 @@ class Trial:
         """
         trace = self.part.trace if trace is None else trace
         fleet = self.part.fleet() if fleet is None else fleet
-        told = replay(trace, _stepped(fleet, self.part), router or self.present.router, placed=placed, changes=changes)
-        return counted(self, told, trace)
+        told = replay(trace, self.stepped(fleet), router or self.present.router, placed=placed, changes=changes)
+        return counted(self, Told(told.lookup, told.victim, told.start, told.reloads), trace)
+
+    def since(self, at: int) -> "Trial":
+        """The same judged from ``at`` (µs UTC) on only: what began then has done nothing before."""
+        return _begun(
+            self.history, self.part, Window(max(at, self.judged.start), self.judged.end), self.present, self.gpus_per_pod
+        )
+
+    def stepped(self, fleet: Fleet) -> Fleet:
+        """The fleet, at work in engine steps where there is little enough to replay."""
+        return replace(fleet, name_hashes=hashes(self.part))
 
     def effect(self, told: Counted) -> Effect:
         """A replay beside the present."""
@@ -172,7 +191,8 @@ def verdict(effect: Effect) -> Verdict:
 
 def judged_window(history: History) -> Window:
     """
-    The last ``JUDGED`` of the history, or, of a shorter one, seven eighths of the time from its first request on.
+    The last ``JUDGED`` of the history, or, of a shorter one, seven eighths of the time from its first request on; not further
+    back than the last change of the mix, if that is a day ago.
 
     NotEnoughHistory where it has no request.
     """
@@ -180,7 +200,8 @@ def judged_window(history: History) -> Window:
         raise NotEnoughHistory("there is no request for an adapter on a pod of known slots: nothing can be replayed")
     since = max(history.window.start, int(history.trace.at[0]))
     end = history.window.end
-    start = max(end - JUDGED, since + (end - since) // 8)
+    changed = [at for at in history.changes if since < at <= end - DAY]
+    start = max(end - JUDGED, since + (end - since) // 8, *changed)
     return Window(min(start, end - 1), end)
 
 
@@ -190,18 +211,23 @@ def trial(history: History, present: Present, *, gpus_per_pod: int = 1) -> Trial
     """
     judged = judged_window(history)
     part = history.during(Window(max(judged.start - WARM_UP, history.window.start), judged.end))
-    inside = part.trace.adapter[part.trace.at >= judged.start]
-    requests = int((inside >= 0).sum())
-    if requests < FEWEST:
+    begun = _begun(history, part, judged, present, gpus_per_pod)
+    if begun.requests < FEWEST:
         days = (judged.end - judged.start) / DAY
         raise NotEnoughHistory(
-            f"of {days:.2g} days {requests} requests for adapters are held: below {FEWEST} any change is chance"
+            f"of {days:.2g} days {begun.requests} requests for adapters are held: below {FEWEST} any change is chance"
         )
+    return begun
+
+
+def _begun(history: History, part: History, judged: Window, present: Present, gpus_per_pod: int) -> Trial:
+    """A trial with the replay of the present."""
+    inside = part.trace.adapter[np.searchsorted(part.trace.at, judged.start) :]
     length = judged.end - judged.start
     block = DAY if length >= LIKE_A_DAY else HOUR if length >= LIKE_AN_HOUR else max(length // 12, 1)
-    nothing = np.empty(0, dtype=np.int64)
-    empty = Counted(nothing, nothing, nothing.astype(np.float64), nothing.astype(np.float64), 0.0, 0.0)
-    blank = Trial(history, part, judged, present, empty, block, requests, gpus_per_pod)
+    none, nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64)
+    empty = Counted(none, none, nothing, nothing, 0.0, 0.0)
+    blank = Trial(history, part, judged, present, empty, block, int((inside >= 0).sum()), gpus_per_pod)
     return replace(blank, base=blank.count())
 
 
@@ -216,11 +242,13 @@ def hashes(part: History) -> list[int] | None:
     return drawn
 
 
-def _stepped(fleet: Fleet, part: History) -> Fleet:
-    return replace(fleet, name_hashes=hashes(part))
+def with_adapters(trace: Trace, heir: NDArray[np.int32]) -> Trace:
+    """The same requests, those for each adapter being for its ``heir``, by code."""
+    codes = np.append(heir, np.int32(-1))[trace.adapter]  # the last entry is the base model's
+    return Trace(codes, adapters=trace.adapters, pod=trace.pods_or_one(), pods=trace.pods, at=trace.at, hold=trace.hold)
 
 
-def counted(trial: Trial, told: Outcome, trace: Trace) -> Counted:
+def counted(trial: Trial, told: Told, trace: Trace) -> Counted:
     """What a replay of a trial's part, or of other requests in its place, comes to in the judged window."""
     start, blocks = trial.judged.start, -(-(trial.judged.end - trial.judged.start) // trial.block)
     first = int(np.searchsorted(trace.at, start))
