@@ -54,8 +54,13 @@ WORKLOADS: Mapping[str, Workload] = {
 }
 
 
-def _rates(workload: Workload, random: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Relative rates by bin and adapter; the bin of each adapter's begin (−1: long before); which are experiments."""
+def _rates(
+    workload: Workload, seed: int, random: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
+    """
+    Relative rates by bin and adapter, the bin of each adapter's begin (−1: long before), and which are experiments. The month
+    begins on another day of the week for each seed.
+    """
     base, bins = workload.adapters, workload.days * DAY // BIN
     extra = 20 if workload.split is not None else 0
     count = base + extra + (1 if workload.ghost else 0)
@@ -68,7 +73,7 @@ def _rates(workload: Workload, random: np.random.Generator) -> tuple[NDArray[np.
     rates[:, :base] = weight[:base] * np.exp(steps[day])
     zone = random.integers(0, 3, count) * 8.0
     awake = np.clip(np.sin((hour[:, None] - 6 - zone) / 24 * 2 * np.pi), 0, None) ** 0.7
-    weekend = np.where(day % 7 >= 5, 0.5, 1.0)[:, None]
+    weekend = np.where((day + seed) % 7 >= 5, 0.5, 1.0)[:, None]
     rates *= (1 - workload.zones + workload.zones * awake) * weekend
     begin = np.full(count, -1, dtype=np.int64)
     for a in random.choice(np.arange(5, base), 4, replace=False).tolist():
@@ -92,7 +97,7 @@ def _rates(workload: Workload, random: np.random.Generator) -> tuple[NDArray[np.
 def history(workload: Workload, seed: int) -> History:
     """The month of a workload, with the pods that its router chose."""
     random = np.random.default_rng(seed)
-    rates, begin, experiment = _rates(workload, random)
+    rates, begin, experiment = _rates(workload, seed, random)
     count = rates.shape[1]
     scanned = workload.scans * workload.days * workload.adapters * 5
     expected = rates / rates.sum() * max(workload.requests - scanned, 0) / workload.session
