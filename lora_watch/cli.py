@@ -382,6 +382,10 @@ def recommend(
     at: AtOrData = None,
     pool: Annotated[str | None, typer.Option(help="Only the pool of this name.")] = None,
     price: Annotated[float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0)] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="What to tell vllm, sglang, lorax, kserve, aibrix, production_stack or llm_d, as text; you apply it."),
+    ] = None,
     format: Annotated[AdviceFormat, typer.Option(help="For people or for programs.")] = AdviceFormat.TABLE,
 ) -> None:
     """What would help, and by how much: every lever, judged by a replay of the last week. It is told, never done."""
@@ -398,11 +402,15 @@ def recommend(
         window = view.window_until(store, last, at, wall_clock())
         with bar("reading") as told:
             found = list(view.advised(store, window, settings, pool=pool, told=told))
-        if format is AdviceFormat.TABLE:
-            for one in found:
-                words.show(one)
+        if format is AdviceFormat.JSON:
+            sys.stdout.write(words.as_json(found, target) + "\n")
+        elif format is AdviceFormat.YAML:
+            sys.stdout.write(words.as_yaml(found, target))
+        elif target is not None:
+            sys.stdout.write(words.for_target(found, target))
         else:
-            sys.stdout.write(words.as_json(found) + "\n" if format is AdviceFormat.JSON else words.as_yaml(found))
+            for one in found:
+                words.show(one.recommendation)
 
     _guarded(run)
 

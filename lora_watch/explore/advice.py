@@ -1,6 +1,7 @@
 """What ``lora-watch recommend`` asks: the stored weeks of each pool, read, replayed and judged."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from lora_watch.config import Settings
 from lora_watch.errors import LoraWatchError
@@ -13,6 +14,15 @@ from lora_watch.recommend.advice import Recommendation
 from lora_watch.recommend.recommend import Prices, recommend
 from lora_watch.recommend.sizing import PRESETS, kv_bytes_per_token
 from lora_watch.store.tables import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """A pool's recommendation, and from where its adapters are loaded, as far as told."""
+
+    recommendation: Recommendation
+    paths: Mapping[str, str]
+
 
 Told = Callable[[str, float], None]
 """Is told what is worked on, and the share of the whole that is done."""
@@ -31,7 +41,7 @@ def window_until(store: Store, last: str, at: str | None, now: int) -> Window:
 
 def advised(
     store: Store, window: Window, settings: Settings, *, pool: str | None = None, told: Told = lambda _what, _share: None
-) -> Iterator[Recommendation]:
+) -> Iterator[Advised]:
     """
     A recommendation for each pool with requests in the window, the busiest first; of them those called ``pool``, if told.
 
@@ -44,13 +54,15 @@ def advised(
     )
     for one in read:
         name = one.setup.pool or "the pool"
-        yield recommend(
+        found = recommend(
             one.history,
             one.setup,
             prices=prices_of(settings, one.setup.base_model),
             told=lambda what, share: told(f"{name}: {what}", READING + share * (1 - READING)),  # noqa: B023 - called at once
         )
-        del one
+        paths = one.paths
+        del one  # a month of the next pool needs its room
+        yield Advised(found, paths)
 
 
 def prices_of(settings: Settings, model: str | None) -> Prices:

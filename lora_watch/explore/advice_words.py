@@ -14,22 +14,60 @@ from rich.table import Table as Grid
 
 from lora_watch.diagnose.incidents import utc
 from lora_watch.diagnose.words import count, listed, named, percent, span
+from lora_watch.errors import LoraWatchError
+from lora_watch.explore.advice import Advised
 from lora_watch.model import Window
 from lora_watch.recommend.advice import Advice, Effect, Kind, Recommendation, Verdict
+from lora_watch.recommend.targets import TARGETS
+from lora_watch.recommend.targets.output import Output
 
 HEADINGS = ("change", "verdict", "removes", "95 % interval", "P95 saved", "GPU h a month", "costs", "can be done")
 WORDS = {Verdict.ADVISED: "ADVISED", Verdict.NOT_WORTH: "not worth it", Verdict.HARMFUL: "HARMFUL", Verdict.UNPROVEN: "unproven"}
 WIDTH = 150
 
 
-def as_json(told: Sequence[Recommendation]) -> str:
-    """One JSON object in ASCII with all there is; unknown, and what is not finite, is null, times are ISO 8601."""
-    return json.dumps({"recommendations": [tree(one) for one in told]}, allow_nan=False)
+def as_json(told: Sequence[Advised], target: str | None = None) -> str:
+    """
+    One JSON object in ASCII with all there is; unknown, and what is not finite, is null, times are ISO 8601. With a ``target``
+    also the files for it.
+    """
+    return json.dumps(_all(told, target), allow_nan=False)
 
 
-def as_yaml(told: Sequence[Recommendation]) -> str:
+def as_yaml(told: Sequence[Advised], target: str | None = None) -> str:
     """The same as YAML."""
-    return yaml.safe_dump({"recommendations": [tree(one) for one in told]}, sort_keys=False, allow_unicode=True, width=1000)
+    return yaml.safe_dump(_all(told, target), sort_keys=False, allow_unicode=True, width=1000)
+
+
+def _all(told: Sequence[Advised], target: str | None) -> dict[str, Any]:
+    return {
+        "recommendations": [
+            tree(one.recommendation) | ({} if target is None else {"target": {"name": target, **asdict(_output(one, target))}})
+            for one in told
+        ]
+    }
+
+
+def for_target(told: Sequence[Advised], target: str) -> str:
+    """The files that tell an engine or controller what is advised, one after the other, and what it can't be told."""
+    parts = []
+    for one in told:
+        output = _output(one, target)
+        parts.append(f"# {named(one.recommendation.setup.pool)}: {_line(one.recommendation.sentence)}\n")
+        parts += [f"# {_line(sentence)}\n" for sentence in output.told]
+        parts += [f"# --- {file.name}\n{file.content.rstrip()}\n" for file in output.files]
+    return "\n".join(parts)
+
+
+def _output(one: Advised, target: str) -> Output:
+    if target not in TARGETS:
+        raise LoraWatchError(f"there is no target {target!r}; there are {', '.join(TARGETS)}")
+    return TARGETS[target](one.recommendation.setup, one.recommendation.advice, one.paths)
+
+
+def _line(text: str) -> str:
+    """Text that stays on its line."""
+    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode()
 
 
 def tree(told: Recommendation) -> dict[str, Any]:
@@ -116,8 +154,7 @@ def lines(one: Advice) -> list[str]:
 
 
 def _what(one: Advice) -> str:
-    text = one.what if one.what.isprintable() else one.what.encode("unicode_escape", "backslashreplace").decode()
-    return text[:200]
+    return _line(one.what)[:200]
 
 
 def _known(told: Recommendation) -> str:

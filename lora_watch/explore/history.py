@@ -45,11 +45,12 @@ Pool = tuple[str | None, str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is stored of one pool: its requests, and how its pods are set up."""
+    """What is stored of one pool: its requests, how its pods are set up, from where adapters are loaded as far as that is told."""
 
     pool: Pool
     history: History
     setup: Setup
+    paths: Mapping[str, str]
 
 
 def held(
@@ -227,7 +228,7 @@ def _held(
         gaps=fleet.gaps,
         registered=tuple(served) if len(served) else None,
     )
-    return Held(pool, history, _setup(pool, events, loads, fleet))
+    return Held(pool, history, _setup(pool, events, loads, fleet), _paths(events))
 
 
 def _trace(store: Store, window: Window, pool: Pool, most: int, adapters: Sequence[str], fleet: _Fleet, told: Told) -> Trace:
@@ -391,6 +392,15 @@ def _setup(pool: Pool, events: pl.DataFrame, loads: pl.DataFrame, fleet: _Fleet)
         max_rank=rank,
         base_model=model if isinstance(model, str) else None,
         slot_bytes=int(largest) if isinstance(largest, int) else None,
+    )
+
+
+def _paths(events: pl.DataFrame) -> dict[str, str]:
+    """The path that each name was registered with last."""
+    told = events.filter((pl.col("kind") == "register") & pl.col("ok").ne_missing(False) & pl.col("adapter").is_not_null())
+    path = pl.col("detail").str.json_path_match("$.path")
+    return dict(
+        told.sort("at").with_columns(path=path).drop_nulls("path").group_by("adapter").agg(pl.col("path").last()).iter_rows()
     )
 
 
