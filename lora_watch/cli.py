@@ -416,6 +416,36 @@ def recommend(
 
 
 @app.command()
+def backtest(
+    config: ConfigFile = DEFAULT_CONFIG,
+    data: DataFolder = None,
+    weeks: Annotated[int, typer.Option(help="Held-out weeks, the newest.", min=1, max=52)] = 4,
+    at: AtOrData = None,
+    pool: Annotated[str | None, typer.Option(help="Only the pool of this name.")] = None,
+    format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
+) -> None:
+    """What last weeks' advice on pins would have done, beside what it promised, rules of thumb and bounds."""
+    from lora_watch.explore import backtest as view
+    from lora_watch.explore.advice import window_until
+    from lora_watch.explore.progress import bar
+    from lora_watch.service import wall_clock
+
+    def run() -> None:
+        store, _ = _store(config, data)
+        settings = _settings(config, needed=False)
+        end = window_until(store, "1d", at, wall_clock()).end
+        with bar("reading") as told:
+            found = list(view.backtested(store, weeks, end, settings, pool=pool, told=told))
+        if format is Format.JSON:
+            sys.stdout.write(view.as_json(found) + "\n")
+        else:
+            for one in found:
+                view.show(one)
+
+    _guarded(run)
+
+
+@app.command()
 def report(
     config: ConfigFile = DEFAULT_CONFIG,
     data: DataFolder = None,

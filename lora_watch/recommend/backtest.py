@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from lora_watch.model import DAY, Window
 from lora_watch.recommend.advice import Advice, Effect, Verdict
 from lora_watch.recommend.bounds import bounds
@@ -13,6 +15,8 @@ from lora_watch.recommend.pins import WEEK, Pins, advise_pins, rule_pins
 from lora_watch.recommend.present import Present, present
 from lora_watch.recommend.proof import effect
 
+BEFORE = 2 * DAY
+"""With less before a week nothing is asked of it."""
 TOP_5, TOP_10, TOP_5_WEEK, ONE_SLOT = "top 5 of 30 days", "top 10 of 30 days", "top 5 of 7 days", "+1 slot per pod"
 
 
@@ -21,8 +25,7 @@ class Week:
     """
     One held-out week: the ``advice`` on pins as it would have been given at its start (what it promised is the advice's effect),
     what it would have ``realised`` (all 0 where nothing was to be pinned), what simple ``rules`` and one slot more would have, by
-    name, and the ``bounds``, shares of the loads. ``kept`` is whether the promise held: the share of load time removed lies in
-    its interval; None where nothing was promised.
+    name, and the ``bounds``, shares of the loads. ``router`` is the one in the loop, None where requests kept their pods.
     """
 
     window: Window
@@ -33,22 +36,22 @@ class Week:
     realised: Effect
     rules: dict[str, Effect]
     bounds: dict[str, float]
+    router: str | None
 
     @property
     def kept(self) -> bool | None:
-        """Whether what was realised lies in the interval that was promised."""
-        promised = self.advice.effect
-        if self.advice.verdict is not Verdict.ADVISED or promised.low is None or promised.high is None:
+        """Whether what was realised lies in the interval that was promised; None where no pins were."""
+        promised, came = self.advice.effect, self.realised.swaps_removed
+        if self.advice.verdict is not Verdict.ADVISED or promised.low is None or promised.high is None or came is None:
             return None
-        return self.realised.swaps_removed is not None and promised.low <= self.realised.swaps_removed <= promised.high
+        return promised.low <= came <= promised.high
 
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """The held-out weeks, the oldest first; ``router`` is the one in the loop, None where requests kept their recorded pods."""
+    """The held-out weeks, the oldest first."""
 
     weeks: tuple[Week, ...]
-    router: str | None
     provenance: str | None
 
 
@@ -63,30 +66,30 @@ def backtest(
     """
     The last ``weeks`` weeks of the history, those for which there are two days before, each judged by itself.
 
-    At a week's start the advice sees the history up to there only: its requests, and change points found in them. The router in
-    the loop is ``now``, found on the newest requests if it is not given. ``progress`` is told (done, all) after each week.
+    At a week's start the advice sees the history up to there only: its requests, and the change points and the router found in
+    them (``now``, if it is given). ``progress`` is told (done, all) after each week.
     """
-    router = present(history) if now is None else now
     end, start = history.window.end, history.window.start
-    held = [Window(end - n * WEEK, end - (n - 1) * WEEK) for n in range(weeks, 0, -1) if end - n * WEEK - 2 * DAY >= start]
+    held = [Window(end - n * WEEK, end - (n - 1) * WEEK) for n in range(weeks, 0, -1) if end - n * WEEK - BEFORE >= start]
     told: list[Week] = []
     for week in held:
-        told.append(held_out(history, week, router, opt_in))
+        told.append(held_out(history, week, now, opt_in))
         if progress is not None:
             progress(len(told), len(held))
-    return Backtest(tuple(told), router.name, history.provenance)
+    return Backtest(tuple(told), history.provenance)
 
 
-def held_out(history: History, week: Window, now: Present, opt_in: Collection[str] = ()) -> Week:
-    """One week, advised from what lay before it."""
+def held_out(history: History, week: Window, now: Present | None = None, opt_in: Collection[str] = ()) -> Week:
+    """One week, or any other window, advised from what lay before it."""
     past = history.during(Window(history.window.start, week.start))
     past = replace(past, changes=changes(past))
-    advice = advise_pins(past, now, opt_in=opt_in).advice
-    base = judged(history, week, now.router)
-    measured = advice.effect.gpu_hours_saved is not None
+    router = present(past) if now is None else now
+    advice = advise_pins(past, router, opt_in=opt_in).advice
+    base = judged(history, week, router.router)
+    measured = bool(np.isfinite(history.load_seconds).any())
 
     def of(pins: Pins) -> Effect:
-        return effect(base, judged(history, week, now.router, pins=pins), measured=measured)
+        return effect(base, judged(history, week, router.router, pins=pins), measured=measured)
 
     adapter, pod = {name: a for a, name in enumerate(history.names)}, {name: p for p, name in enumerate(history.pods)}
     ours = tuple((pod[place.pod], adapter[place.adapter]) for place in advice.places)
@@ -94,9 +97,16 @@ def held_out(history: History, week: Window, now: Present, opt_in: Collection[st
         TOP_5: of(rule_pins(past, 5, 30 * DAY)),
         TOP_10: of(rule_pins(past, 10, 30 * DAY)),
         TOP_5_WEEK: of(rule_pins(past, 5, 7 * DAY)),
-        ONE_SLOT: effect(base, judged(history, week, now.router, more_slots=1), measured=measured),
+        ONE_SLOT: effect(base, judged(history, week, router.router, more_slots=1), measured=measured),
     }
-    realised = of(ours) if ours else effect(base, base, measured=measured)
     return Week(
-        week, base.requests, int(base.loads.sum()), base.miss_ratio, advice, realised, rules, bounds(history, week, now, base)
+        week,
+        base.requests,
+        int(base.loads.sum()),
+        base.miss_ratio,
+        advice,
+        of(ours) if ours else effect(base, base, measured=measured),
+        rules,
+        bounds(history, week, router, base),
+        router.name,
     )
