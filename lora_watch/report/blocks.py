@@ -20,11 +20,12 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text in a table. ``bar``: a share (0 … 1) drawn behind it, where there is one."""
+    """A text in a table, with more of it in ``sub``. ``bar``: a share (0 … 1) drawn behind it, where there is one."""
 
     text: str
     tone: Tone = Tone.PLAIN
     bar: float | None = None
+    sub: str = ""
 
 
 @dataclass(frozen=True, slots=True)

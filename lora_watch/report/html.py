@@ -15,6 +15,8 @@ from lora_watch.report.weekly import WeeklyReport
 
 LONGEST = 900
 """Characters of one text; a name of 10 kB is cut, with a mark."""
+SHORT = 24
+"""Characters of a text that is not broken into lines."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 ACTS = 3
 """Of the five lines, the one that says what to do."""
@@ -96,13 +98,17 @@ def _grid(grid: Grid) -> Markup:
 
 
 def _cell(place: int, column: Column, cell: Cell) -> Markup:
-    kinds = ["n"] if column.number else ["name"] if column.name else []
+    short = ["short"] if len(cell.text) <= SHORT else []
+    kinds = ["n"] if column.number else ["name"] if column.name else short
     inside: Markup | str = _named(cell.text) if column.name else _cut(cell.text)
     if cell.bar is not None:
         kinds.append("bar")
         inside = together(
             tag("i", style=f"width:{60 * min(max(cell.bar, 0.0), 1.0):.1f}%", aria_hidden="true"), tag("span", inside)
         )
+    if cell.sub:
+        sub = _named(cell.sub) if column.name else _cut(cell.sub)
+        inside = together(tag("div", inside), tag("div", sub, class_="sub"))
     if cell.tone is not Tone.PLAIN:
         kinds.append(str(cell.tone))
     return tag("td" if place else "th", inside, scope=None if place else "row", class_=" ".join(kinds) or None)

@@ -45,7 +45,7 @@ def table(grid: Grid) -> Iterator[str]:
     yield from (f"**{inline(grid.caption)}**", "")
     yield _row([column.title for column in grid.columns])
     yield f"| {' | '.join('---:' if column.number else '---' for column in grid.columns)} |"
-    yield from (_row([cell.text for cell in row]) for row in grid.rows)
+    yield from (_row([f"{cell.text} ({cell.sub})" if cell.sub else cell.text for cell in row]) for row in grid.rows)
     yield ""
 
 

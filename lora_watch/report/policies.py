@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from lora_watch.model import DAY, Window
 from lora_watch.recommend.history import History
-from lora_watch.recommend.present import Present
+from lora_watch.recommend.present import NEAR, Present
 from lora_watch.replay.cluster import replay
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.policies import LRU, Eviction, Policy
+from lora_watch.replay.routers import Router
 from lora_watch.replay.trace import Trace
 from lora_watch.report.weekly import Evicted, Policies
 
@@ -23,8 +24,11 @@ BOUND = "Belady's MIN"
 def compared(pool: str, history: History, window: Window, present: Present) -> Policies:
     """
     Loads in ``window`` under LRU (as vLLM), LFU and the article's time-weighted score, each with the router that stands for the
-    pool's own (``present``; where it has none, on the recorded pods), and under MIN beside an LRU without lengths of requests on
+    pool's own (``present``), and under MIN beside an LRU without lengths of requests on
     the recorded pods: MIN takes neither a router nor requests that hold their slots.
+
+    Where there is no such router, or its loads are not ``NEAR`` those of the recorded pods over this window, requests keep their
+    recorded pods.
 
     Loads include those of requests that arrived in the window only. Without ``FEWEST`` requests for adapters ``rows`` is empty.
     """
@@ -34,32 +38,29 @@ def compared(pool: str, history: History, window: Window, present: Present) -> P
         return Policies(
             pool, asked, why=f"{asked} requests for adapters in the week: fewer than {FEWEST} tell policies apart by chance"
         )
-    given = (
-        part
-        if present.router is None
-        else Trace(part.adapter, adapters=part.adapters, pods=part.pods, at=part.at, hold=part.hold)
-    )
+    free = Trace(part.adapter, adapters=part.adapters, pods=part.pods, at=part.at, hold=part.hold)
     instant = Trace(part.adapter, adapters=part.adapters, pod=part.pods_or_one(), pods=part.pods, at=part.at)
 
-    def loads(policy: Policy, *, known: bool = False) -> int:
-        fleet = _with(history.fleet(), policy)
-        told = replay(instant if known else given, fleet, None if known else present.router)
+    def loads(trace: Trace, policy: Policy, router: Router | None = None) -> int:
+        told = replay(trace, _with(history.fleet(), policy), router)
         return int(((part.at >= window.start) & (told.lookup > 0)).sum())
 
-    base = loads(LRU)
-    rows = [Evicted("LRU", base, base, f"replay {present.how}")]
-    rows += [Evicted(name, loads(policy), base, f"replay {present.how}") for name, policy in OTHERS.items()]
-    alone = loads(LRU, known=True)
-    rows.append(
-        Evicted(
-            BOUND,
-            loads(Policy(Eviction.MIN), known=True),
-            alone,
-            "replay on the recorded pods, requests without length",
-            bound=True,
-        )
+    recorded = loads(part, LRU)
+    base, router, given, how = recorded, None, part, "replay on the recorded pods"
+    if present.router is not None:
+        routed = loads(free, LRU, present.router)
+        if abs(routed - recorded) <= NEAR * recorded:
+            base, router, given, how = routed, present.router, free, f"replay {present.how}"
+    rows = [Evicted("LRU", base, base, how)]
+    rows += [Evicted(name, loads(given, policy, router), base, how) for name, policy in OTHERS.items()]
+    bound = Evicted(
+        BOUND,
+        loads(instant, Policy(Eviction.MIN)),
+        loads(instant, LRU),
+        "replay on the recorded pods, requests without length",
+        bound=True,
     )
-    return Policies(pool, asked, tuple(rows))
+    return Policies(pool, asked, (*rows, bound))
 
 
 def _with(fleet: Fleet, policy: Policy) -> Fleet:

@@ -41,11 +41,15 @@ LISTED = 12
 """Incidents told one by one."""
 _TONES = {"harm": Tone.BAD, "warn": Tone.WARN, "healthy": Tone.GOOD, "watch": Tone.WARN}
 _VERDICTS = {
-    Verdict.ADVISED: ("do it", Tone.GOOD),
+    Verdict.ADVISED: ("proven to help", Tone.GOOD),
     Verdict.NOT_WORTH: ("not worth it", Tone.DIM),
     Verdict.UNPROVEN: ("can't be judged", Tone.DIM),
     Verdict.HARMFUL: ("makes it worse", Tone.BAD),
 }
+FAR = 1.5
+"""A replay of the present with so many times the measured swaps, or so few, is said to be off."""
+COVERED = 0.9
+"""So much of the judged time must have been measured for that."""
 PRESENT_SHARE = "share of the present that is gone; left of the line: it adds some"
 
 
@@ -64,7 +68,7 @@ def document(report: WeeklyReport) -> Document:
             _incidents(report),
             _cost(report),
             _offenders(report),
-            *(_advice(one) for one in report.advice),
+            *(_advice(one, report) for one in report.advice),
             _promises(report),
             _article(report),
             _policies(report),
@@ -238,14 +242,13 @@ def _incidents(report: WeeklyReport) -> Section:
 
 def _incident(one: Happened) -> tuple[Cell, ...]:
     goes_on = {"open": "goes on", "unknown": "end unknown"}.get(one.status)
-    why = f" Why: {one.cause}" if one.cause else " No cause is known."
     return (
-        Cell(when(one.start)),
+        Cell(when(one.start), sub=one.id),
         Cell(one.pool),
         Cell(one.severity, _TONES.get(one.severity, Tone.PLAIN)),
-        Cell(lasted(one.seconds) + (f", {goes_on}" if goes_on else "")),
+        Cell(lasted(one.seconds), sub=goes_on or ""),
         Cell(lasted(one.harm_seconds) if one.harm_seconds else "–", Tone.BAD if one.harm_seconds else Tone.DIM),
-        Cell(f"{one.title.rstrip('.')}.{why} [{one.id}]"),
+        Cell(f"{one.title.rstrip('.')}.", sub=f"{one.cause.rstrip('.')}." if one.cause else "No cause is known."),
         Cell(one.remedy or "nothing is predicted to"),
     )
 
@@ -284,7 +287,7 @@ def _lost(one: Lost) -> tuple[Cell, ...]:
         Cell(big(one.loads)),
         Cell(f"{least}{hours(one.gpu_hours_lost)}"),
         Cell(UNKNOWN if one.gpu_hours is None else big(one.gpu_hours)),
-        Cell(ratio(one.lost_ratio), bar=one.lost_ratio),
+        Cell(ratio(one.lost_ratio)),
         Cell(least + money(one.money_lost, one.currency) if one.money_lost is not None else "–"),
         Cell(one.provenance or UNKNOWN, Tone.DIM),
     )
@@ -302,7 +305,7 @@ def _offenders(report: WeeklyReport) -> Section:
         Grid(
             "Adapters, by the GPU time that their loads took",
             columns,
-            tuple(_offender(one, several) for one in report.offenders.adapters),
+            _offending(report.offenders.adapters, several=several),
         )
     ]
     if report.offenders.families:
@@ -311,7 +314,7 @@ def _offenders(report: WeeklyReport) -> Section:
             Grid(
                 "Families, by names that belong together",
                 family,
-                tuple(_offender(one, several) for one in report.offenders.families),
+                _offending(report.offenders.families, several=several),
             )
         )
     return Section(
@@ -328,22 +331,32 @@ def _offenders(report: WeeklyReport) -> Section:
     )
 
 
-def _offender(one: Offender, several: bool) -> tuple[Cell, ...]:  # noqa: FBT001
+def _offending(told: Sequence[Offender], *, several: bool) -> tuple[tuple[Cell, ...], ...]:
+    """Their rows; bars are drawn beside the largest of their column."""
+    most = [max((getattr(one, name) or 0.0 for one in told), default=0.0) for name in ("request_share", "load_share")]
+    return tuple(_offender(one, *most, several=several) for one in told)
+
+
+def _offender(one: Offender, requests: float, loads: float, *, several: bool) -> tuple[Cell, ...]:
     note = "new this week" if one.new else count(one.members, "adapter") if one.members > 1 else ""
     return (
         Cell(one.name),
         *((Cell(one.pool),) if several else ()),
         Cell(big(one.requests)),
-        Cell(ratio(one.request_share), bar=one.request_share),
+        Cell(ratio(one.request_share), bar=_of(one.request_share, requests)),
         Cell(big(one.loads)),
-        Cell(ratio(one.load_share), bar=one.load_share),
+        Cell(ratio(one.load_share), bar=_of(one.load_share, loads)),
         Cell(ratio(one.miss_ratio)),
         Cell(hours(one.gpu_hours_lost)),
         Cell(note, Tone.WARN if one.new else Tone.DIM),
     )
 
 
-def _advice(one: Advised) -> Section:
+def _of(share: float | None, most: float) -> float | None:
+    return None if share is None or not most else share / most
+
+
+def _advice(one: Advised, report: WeeklyReport) -> Section:
     heading = f"What to do: {one.pool}" if one.pool else "What to do"
     made = one.recommendation
     if made is None:
@@ -351,13 +364,12 @@ def _advice(one: Advised) -> Section:
     columns = (
         Column("Change", name=True),
         Column("Verdict"),
-        Column("Of what hurts", number=True),
-        Column("95 % interval", number=True),
-        Column("GPU hours a month", number=True),
+        Column("What hurts", number=True),
+        Column("GPU hours saved a month", number=True),
         Column("Costs", name=True),
-        Column("Can be done", name=True),
+        Column("How", name=True),
     )
-    rows = tuple(_advised(each) for each in made.advice)
+    rows = tuple(_advised(each, new=new) for each, new in _reasons(made.advice))
     marks = tuple(
         Mark(each.what, each.effect.removed, *each.effect.sure, _VERDICTS[each.verdict][1], each.effect.of)
         for each in made.advice
@@ -370,7 +382,7 @@ def _advice(one: Advised) -> Section:
         made.sentence or _best(made),
         charts=(chart,) if marks else (),
         grids=(Grid("Every change that was tried", columns, rows),),
-        notes=tuple(_evidence(made)),
+        notes=(*_evidence(made), *_doubts(one, report)),
     )
 
 
@@ -381,19 +393,31 @@ def _best(made: Recommendation) -> str:
     )
 
 
-def _advised(one: Advice) -> tuple[Cell, ...]:
+def _reasons(advice: Sequence[Advice]) -> Iterator[tuple[Advice, bool]]:
+    """Each with whether its reason was not given before."""
+    given: set[str] = set()
+    for one in advice:
+        yield one, one.why not in given
+        given.add(one.why)
+
+
+def _advised(one: Advice, *, new: bool) -> tuple[Cell, ...]:
     word, tone = _VERDICTS[one.verdict]
-    possible = {True: "yes", False: "no", None: UNKNOWN}[one.can]
-    adapters = f" ({listed(one.adapters)})" if one.adapters else ""
+    whom = listed(one.adapters) if one.adapters else ""
+    why = (f"{one.why[:1].upper()}{one.why[1:].rstrip('.')}.") if new and one.why else ""
     saved = one.effect.gpu_hours_saved
+    if one.can is False and one.verdict is Verdict.ADVISED:
+        word, tone = "helps, not possible here", Tone.DIM
     return (
-        Cell(f"{one.what}{adapters}. {one.why}".strip()),
+        Cell(one.what, sub=" ".join(filter(None, (f"{whom}." if whom else "", why)))),
         Cell(word, tone),
-        Cell(change(one.effect.removed) + ("" if one.effect.removed is None else f" {one.effect.of}")),
-        Cell(interval(*one.effect.sure) or "–"),
+        Cell(
+            change(one.effect.removed) + ("" if one.effect.removed is None else f" {one.effect.of}"),
+            sub=interval(*one.effect.sure),
+        ),
         Cell(UNKNOWN if saved is None else hours(saved) if saved >= 0 else f"−{hours(-saved)}"),
-        Cell("; ".join(filter(None, (one.cost, one.risk))) or "–"),
-        Cell(f"{possible}: {one.how}" if one.how else possible),
+        Cell(one.cost or "–", sub=one.risk),
+        Cell(one.how or UNKNOWN),
     )
 
 
@@ -411,6 +435,24 @@ def _evidence(made: Recommendation) -> Iterator[str]:
     if made.learning_cut is not None:
         yield f"Nothing from before {moment(made.learning_cut)} UTC was learned from: the mix of adapters changed then."
     yield from made.gaps
+
+
+def _doubts(one: Advised, report: WeeklyReport) -> Iterator[str]:
+    """Where the replay of the present is far from what was measured, its shares are worth less than their intervals say."""
+    made = one.recommendation
+    mine = next((each for each in report.pools if each.pool == one.pool), None)
+    judged = next((each for each in made.advice if each.judged is not None and each.effect.base_swaps), None) if made else None
+    if mine is None or judged is None or judged.judged is None or not judged.effect.base_swaps:
+        return
+    inside = [hour for hour in mine.hours if judged.judged.start <= hour.at < judged.judged.end]
+    measured = sum(hour.swaps for hour in inside)
+    covered = sum(hour.seconds for hour in inside) >= COVERED * judged.judged.seconds
+    if covered and measured and not 1 / FAR <= judged.effect.base_swaps / measured <= FAR:
+        yield (
+            f"The replay of the present makes {big(judged.effect.base_swaps)} swaps where {big(measured)} were measured: "
+            "its shares are "
+            "less sure than their intervals say."
+        )
 
 
 def _promises(report: WeeklyReport) -> Section:
@@ -649,7 +691,7 @@ def _quality(report: WeeklyReport) -> Section:
     return Section(
         "quality",
         "How good the data are",
-        report.summary[4],
+        "",
         tuple(bullets),
         grids=tuple(grids),
         notes=(

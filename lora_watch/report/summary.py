@@ -45,20 +45,20 @@ def summary(
 
 
 def _happened(pools: Sequence[PoolWeek], incidents: Incidents) -> str:
-    served = sum(one.requests for one in pools)
-    traffic = f"{big(served)} requests for adapters on {count(len(pools), 'pool')}"
     if not incidents.told:
         bad = [one for one in incidents.standing if one.state not in ("healthy", "unknown")]
         if bad:
             what = "; ".join(f"{one.pool} stands at {one.state} ({_first(one.findings, one.sentence)})" for one in bad[:2])
-            return f"{traffic}. No service looked for incidents; at the end of the data {what}."
+            return f"No service looked for incidents; at the end of the data {what}."
         states = listed(list(dict.fromkeys(one.state for one in incidents.standing)))
-        return f"{traffic}. No incident is stored; at the end of the data pools are {states}."
+        return f"No incident is stored; at the end of the data pools are: {states}."
     grave = incidents.found[0]
     harm = sum(one.harm_seconds for one in incidents.found)
     total = count(len(incidents.found), "incident")
     felt = f", {lasted(harm)} of harm" if harm else ", none of harm"
-    return f"{traffic}; {total}{felt}. The gravest began {when(grave.start)}: {grave.title}"
+    whose = f"{grave.pool}, " if len(pools) > 1 else ""
+    which = "From" if len(incidents.found) == 1 else "The gravest, from"
+    return f"{total}{felt}. {which} {whose}{when(grave.start)} on: {(grave.cause or grave.title).rstrip('.')}."
 
 
 def _first(findings: Sequence[str], otherwise: str) -> str:
@@ -79,11 +79,8 @@ def _cost(lost: Sequence[Lost]) -> str:
 def _who(offenders: Offenders) -> str:
     family = next((one for one in offenders.families if (one.load_share or 0) >= FAMILY_SHARE), None)
     if family is not None:
-        return (
-            f"{named(family.name)} ({count(family.members, 'adapter')}) was asked for by {ratio(family.request_share)} "
-            "of the requests "
-            f"and took {ratio(family.load_share)} of the loads."
-        )
+        shares = f"{ratio(family.request_share)} of the requests, {ratio(family.load_share)} of the loads"
+        return f"{named(family.name)}, {count(family.members, 'adapter')}: {shares}."
     worst: list[Offender] = [one for one in offenders.adapters if one.loads][:3]
     if not worst:
         return "No adapter was loaded, as far as events tell."

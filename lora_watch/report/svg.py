@@ -90,7 +90,7 @@ def _panel(line: Line, window: Window, top: float) -> Iterator[Markup]:
     values = [value for _, value in line.points if value is not None]
     most = _nice(max(values, default=0.0))
     bottom = top + PANEL
-    yield _text(LEFT, top - 7, line.title, "panel")
+    yield _text(LEFT + 4, top - 6, line.title, "panel")
     yield _line(LEFT, bottom, WIDTH - RIGHT, bottom, "axis")
     yield _text(LEFT - 6, bottom + 4, "0", "tick", "end")
     yield _text(LEFT - 6, top + 8, f"{most:.4g}{line.unit}", "tick", "end")
@@ -102,7 +102,7 @@ def _panel(line: Line, window: Window, top: float) -> Iterator[Markup]:
             yield tag("circle", cx=f"{places[0][0]:.1f}", cy=f"{places[0][1]:.1f}", r="2", class_=f"point {line.role}")
             continue
         if line.role == "area":
-            yield tag("polygon", points=f"{places[0][0]:.1f},{bottom} {path} {places[-1][0]:.1f},{bottom}", class_="area")
+            yield tag("polygon", points=f"{places[0][0]:.1f},{bottom} {path} {places[-1][0]:.1f},{bottom}", class_="under")
         yield tag("polyline", points=path, class_=f"line {line.role}")
     if not values:
         yield _text((LEFT + WIDTH) / 2, top + PANEL / 2, "unknown", "tick", "middle")
