@@ -144,9 +144,8 @@ def main() -> None:
         _, status, used = os.wait4(child.pid, 0)
         wall = time.perf_counter() - begun
         print(told if status == 0 else f"exit {status}: {told}")
-        print(
-            f"{wall:.1f} s, {used.ru_utime + used.ru_stime:.1f} s of processor time, {used.ru_maxrss / (1 << 20):.2f} GiB at its peak"
-        )
+        processor, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / (1 << 20)
+        print(f"{wall:.1f} s, {processor:.1f} s of processor time, {peak:.2f} GiB at its peak")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ Pool = tuple[str | None, str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is stored of one pool: its requests, how its pods are set up, from where adapters are loaded as far as that is told."""
+    """What is stored of one pool: its requests, how its pods are set up, and from where adapters are loaded, if that was told."""
 
     pool: Pool
     history: History

@@ -1,0 +1,98 @@
+"""More slots, more pods, another router: what each removes, and what it says of itself."""
+
+import pytest
+
+from lora_watch.recommend.advice import Kind, Setup, Verdict
+from lora_watch.recommend.pods import advise_pods
+from lora_watch.recommend.present import present
+from lora_watch.recommend.routing import advise_routing
+from lora_watch.recommend.slots import advise_slots, price
+from lora_watch.recommend.trial import trial
+from tests.histories import drawn, history
+
+VLLM = Setup("chat", engine="vllm", slots=2, slot_bytes=65_536_000)
+RING = ["a", "b", "c"] * 1000
+
+
+def judged(one):
+    return trial(one, present(one))
+
+
+@pytest.fixture(scope="module")
+def scattered():
+    """Four adapters whose requests two pods of two slots take in turn."""
+    return judged(history(drawn("abcd", 4000), pods=2))
+
+
+def test_the_slot_that_is_missing_is_advised_and_no_more():
+    (only,) = advise_slots(judged(history(RING)), VLLM)
+    assert (only.verdict, only.amount, only.effect.swaps_removed) == (Verdict.ADVISED, 1, 1.0)
+
+
+def test_slots_are_added_until_the_gain_ends():
+    told = list(advise_slots(judged(history(drawn("abcdef", 4000))), VLLM))
+    assert [one.amount for one in told] == [1, 2, 3, 4]
+    assert told[-1].effect.swaps_removed == 1.0
+
+
+def test_more_slots_never_remove_less_on_given_pods():
+    shares = [one.effect.swaps_removed for one in advise_slots(judged(history(drawn("abcdef", 4000))), VLLM)]
+    assert shares == sorted(shares)
+
+
+def test_where_nothing_swaps_a_slot_proves_nothing():
+    told = list(advise_slots(judged(history(["a", "b"] * 1000)), VLLM))
+    assert {one.verdict for one in told} == {Verdict.UNPROVEN}
+
+
+def test_slots_are_told_by_the_engines_own_flag():
+    (only,) = advise_slots(judged(history(RING)), VLLM)
+    assert (only.can, only.how) == (True, "--max-loras 3, with a rolling restart")
+
+
+def test_an_unknown_engine_is_said_to_be_unknown():
+    (only,) = advise_slots(judged(history(RING)), Setup("chat"))
+    assert only.can is None
+    assert "not known" in only.how
+
+
+def test_the_price_of_slots_is_in_tokens_where_the_model_is_known():
+    assert price(2, VLLM, 327_680) == "400 KV-cache tokens (131 MB) a pod at least, a rolling restart"
+
+
+def test_the_price_of_slots_is_in_bytes_where_it_is_not():
+    assert price(1, VLLM, None).startswith("66 MB of the KV cache")
+
+
+def test_the_price_of_slots_is_unknown_where_no_load_told_bytes():
+    assert "unknown" in price(1, Setup("chat"), 327_680)
+
+
+def test_one_pod_gets_no_second_one():
+    assert list(advise_pods(judged(history(RING)), VLLM)) == []
+
+
+def test_a_pod_more_helps_a_router_that_knows_adapters_and_costs_its_gpus(scattered):
+    advice = list(advise_pods(scattered, VLLM, gpu_hour_price=2.0, currency="EUR"))
+    assert advice[0].kind is Kind.PODS
+    assert advice[0].cost == "1 GPU, 1,460 EUR a month"
+
+
+def test_a_second_pod_more_is_tried_only_where_the_first_is_advised(scattered):
+    advice = list(advise_pods(scattered, VLLM))
+    assert len(advice) == (2 if advice[0].verdict is Verdict.ADVISED else 1)
+
+
+def test_affinity_cures_what_turns_do_to_two_pods(scattered):
+    best = max(advise_routing(scattered, VLLM), key=lambda one: one.effect.swaps_removed)
+    assert best.verdict is Verdict.ADVISED
+    assert best.effect.low > 0.9
+
+
+def test_a_scorer_that_is_only_proposed_cannot_be_had(scattered):
+    proposed = [one for one in advise_routing(scattered, VLLM) if "proposed" in one.what]
+    assert [one.can for one in proposed] == [False]
+
+
+def test_one_pod_needs_no_routing():
+    assert list(advise_routing(judged(history(RING)), VLLM)) == []

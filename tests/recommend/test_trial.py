@@ -1,0 +1,126 @@
+"""The judged week: what it is, what a change does to it, and when that is proven."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lora_watch.errors import NotEnoughHistory
+from lora_watch.model import DAY, HOUR, Window
+from lora_watch.recommend.advice import Effect, Verdict
+from lora_watch.recommend.present import Present, present
+from lora_watch.recommend.trial import ERROR, Trial, judged_window, trial, verdict
+from tests.histories import drawn, history
+
+RECORDED = Present(None, None, 0, 0)
+RING = ["a", "b", "c"] * 1000
+
+
+def judged(one) -> Trial:
+    return trial(one, present(one))
+
+
+def test_the_last_week_of_a_month_is_judged():
+    one = history(RING, days=30)
+    assert judged_window(one) == Window(one.window.end - 7 * DAY, one.window.end)
+
+
+def test_of_a_day_seven_eighths_are_judged():
+    one = history(RING, days=1)
+    assert judged_window(one) == Window(one.window.start + 3 * HOUR, one.window.end)
+
+
+def test_what_is_judged_begins_where_the_mix_changed():
+    one = history(RING, days=30)
+    changed = one.window.end - 3 * DAY
+    assert judged_window(history(RING, days=30, changes=(changed,))).start == changed
+
+
+def test_a_change_of_the_last_day_is_too_young_to_judge_by():
+    one = history(RING, days=30)
+    assert judged_window(history(RING, days=30, changes=(one.window.end - HOUR,))).start == one.window.end - 7 * DAY
+
+
+def test_a_handful_of_requests_tells_nothing():
+    with pytest.raises(NotEnoughHistory, match="any change is chance"):
+        judged(history(RING[:30]))
+
+
+def test_no_request_tells_nothing():
+    with pytest.raises(NotEnoughHistory, match="no request"):
+        judged(history([]))
+
+
+def test_a_ring_on_too_few_slots_swaps_at_every_request():
+    told = judged(history(RING))
+    assert int(told.base.swaps.sum()) == told.requests == 2100
+
+
+def test_a_slot_more_removes_all_of_it_every_day():
+    told = judged(history(RING))
+    effect = told.effect(told.count(fleet=told.part.fleet(more_slots=1)))
+    assert (effect.swaps_removed, effect.low, effect.high, effect.swaps) == (1.0, 1.0, 1.0, 0)
+
+
+def test_gpu_hours_are_those_of_a_month():
+    told = judged(history(RING))
+    effect = told.effect(told.count(fleet=told.part.fleet(more_slots=1)))
+    assert effect.gpu_hours_saved == pytest.approx(2100 / 3600 * 730 / (7 * 24))
+
+
+def test_the_p95_falls_by_a_load_where_every_request_misses():
+    told = judged(history(RING))
+    assert told.effect(told.count(fleet=told.part.fleet(more_slots=1))).p95_seconds_saved == 1.0
+
+
+def test_loads_that_nobody_timed_cost_an_unknown_time():
+    told = judged(history(RING, load_seconds=np.full(3, np.nan)))
+    effect = told.effect(told.count(fleet=told.part.fleet(more_slots=1)))
+    assert (effect.gpu_hours_saved, effect.p95_seconds_saved, effect.swaps_removed) == (None, None, 1.0)
+
+
+def test_of_no_swaps_no_share_can_be_gone():
+    told = judged(history(["a", "b"] * 1000))
+    assert told.effect(told.base).swaps_removed is None
+
+
+def test_where_requests_wait_for_slots_the_waiting_is_what_hurts():
+    one = history(drawn("abcdef", 3000), days=0.1, hold=9_000_000)
+    told = judged(one)
+    effect = told.effect(told.count(fleet=told.part.fleet(more_slots=4)))
+    assert (effect.of, effect.waits_removed) == ("waiting for slots", 1.0)
+
+
+def test_one_pod_is_judged_as_recorded():
+    assert "on the recorded pods" in judged(history(RING)).method
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (ERROR + 0.01, 0.5, Verdict.ADVISED),
+        (0.01, 0.5, Verdict.NOT_WORTH),
+        (-0.1, 0.1, Verdict.NOT_WORTH),
+        (-0.2, -0.1, Verdict.HARMFUL),
+        (None, None, Verdict.UNPROVEN),
+    ],
+)
+def test_a_verdict_is_the_lower_bound_beside_the_replays_own_error(low, high, said):
+    assert verdict(Effect(low, low, high, 1, 2)) is said
+
+
+@given(st.integers(0, 3), st.integers(1, 4), st.integers(0, 2**30))
+def test_the_interval_holds_the_share(more, slots, seed):
+    told = trial(history(drawn("abcdefg", 600, seed), slots=slots, days=8), RECORDED)
+    effect = told.effect(told.count(fleet=told.part.fleet(more_slots=more)))
+    if effect.swaps_removed is not None:
+        assert effect.low is not None
+        assert effect.high is not None
+        assert effect.low <= effect.swaps_removed <= effect.high
+
+
+def test_what_began_late_is_judged_from_there():
+    told = judged(history(RING))
+    later = told.since(told.judged.end - 6 * HOUR)
+    assert later.judged.end - later.judged.start == 6 * HOUR
+    assert 0 < later.requests < told.requests
