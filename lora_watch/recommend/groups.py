@@ -105,17 +105,22 @@ def pairs(history: History) -> list[Pair]:
 
 def chance(count: int, mean: float) -> float:
     """
-    The probability that a Poisson variable reaches a count, by Wilson and Hilferty's cube root (within 0.001).
+    The probability that a Poisson variable reaches a count: ``Σ e^−mean · mean^k ÷ k!`` over k from there on.
 
-    >>> round(chance(3, 1.0), 3), chance(0, 1.0)
-    (0.081, 1.0)
+    >>> round(chance(3, 1.0), 4), chance(0, 1.0)
+    (0.0803, 1.0)
     """
     if count <= 0:
         return 1.0
     if mean <= 0:
         return 0.0
-    z = 3 * math.sqrt(count) * ((mean / count) ** (1 / 3) - 1 + 1 / (9 * count))
-    return 0.5 * math.erfc(-z / math.sqrt(2))
+    term = math.exp(count * math.log(mean) - mean - math.lgamma(count + 1))
+    total, k = 0.0, count
+    while k <= mean or term > total * 1e-12:
+        total += term
+        k += 1
+        term *= mean / k
+    return min(total, 1.0)
 
 
 def connected(found: list[Pair]) -> list[tuple[int, ...]]:

@@ -35,6 +35,8 @@ BEFORE = HOUR
 """Requests from so long before a block fill the slots in which it is learned."""
 MOST_SLOTS = 3
 """Slots of a pod that paths are looked for in: each is a pass over what is learned from."""
+MOST_STATES = 128
+"""Adapters among which a path chooses."""
 PREFIXES = (1.0, 0.5, 0.25)
 """Shares of the paths, those that gain most first, that are judged."""
 
@@ -151,30 +153,35 @@ def path(reward: NDArray[np.float64], cost: NDArray[np.float64]) -> tuple[tuple[
     The adapter of each block that gains most, −1 for nobody, and what it gains: ``Σ reward − Σ cost`` of each that comes in.
     ``reward`` is [block, adapter], ``cost`` what a load of each costs.
 
-    The week is a ring: it is walked twice, and the second time counts.
+    The week is a ring: for each adapter of the first block the best walk that comes back to it, and of these the best. Adapters
+    that gain in no block stand in no best walk; of more than ``MOST_STATES`` that do, those count that gain most.
 
     >>> path(np.array([[5.0, 0.0], [5.0, 0.0], [-9.0, 4.0]]), np.array([1.0, 1.0]))
     ((0, 0, 1), 12.0)
     """
-    blocks, adapters = reward.shape
-    padded = np.concatenate([reward, np.zeros((blocks, 1))], axis=1)  # the last is nobody
-    come = np.append(cost, 0.0)
-    best = np.where(np.arange(adapters + 1) == adapters, 0.0, -np.inf)
-    before = np.zeros((2 * blocks, adapters + 1), dtype=np.int64)
-    for at in range(2 * blocks):
-        leader = int(best.argmax())
-        switched = best[leader] - come
-        stay = best >= switched
-        before[at] = np.where(stay, np.arange(adapters + 1), leader)
-        best = np.where(stay, best, switched) + padded[at % blocks]
-    state = int(best.argmax())
-    walked = []
-    for at in reversed(range(2 * blocks)):
-        walked.append(state)
-        state = int(before[at, state])
-    chosen = walked[:blocks][::-1]
-    gain = sum(float(padded[at, a]) - (float(come[a]) if a != chosen[at - 1] else 0.0) for at, a in enumerate(chosen))
-    return tuple(a if a < adapters else -1 for a in chosen), gain
+    worth = np.where(reward > 0, reward, 0.0).sum(axis=0)
+    states = np.argsort(-worth, kind="stable")[:MOST_STATES]
+    states = states[worth[states] > 0]
+    blocks, nobody = len(reward), len(states)
+    gains = np.concatenate([reward[:, states], np.zeros((blocks, 1))], axis=1)
+    come = np.append(cost[states], 0.0)
+    best = np.full((nobody + 1, nobody + 1), -np.inf)  # by the adapter of the first block, and the present one
+    np.fill_diagonal(best, gains[0])
+    stays = np.zeros((blocks, *best.shape), dtype=np.bool_)
+    leaders = np.zeros((blocks, nobody + 1), dtype=np.int64)
+    for at in range(1, blocks):
+        leaders[at] = best.argmax(axis=1)
+        switched = best.max(axis=1)[:, None] - come
+        stays[at] = best >= switched
+        best = np.where(stays[at], best, switched) + gains[at]
+    back = best - np.where(np.eye(nobody + 1, dtype=np.bool_), 0.0, come[:, None])
+    first, state = (int(one) for one in np.unravel_index(int(back.argmax()), back.shape))
+    gain, walk = float(back[first, state]), [state]
+    for at in reversed(range(1, blocks)):
+        if not stays[at, first, state]:
+            state = int(leaders[at, first])
+        walk.append(state)
+    return tuple(int(states[a]) if a < nobody else -1 for a in reversed(walk)), gain
 
 
 def _judged(trial: Trial, paths: Sequence[Path]) -> tuple[Counted, Sequence[Path]]:
