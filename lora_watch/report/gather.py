@@ -61,6 +61,8 @@ LEAST_BEFORE = 2 * DAY
 """So much must be held of the time before a week for anything to have been advised then."""
 LEAST_JUDGED = DAY
 """A week that has just begun judges no promise."""
+OVERLAP = 6 * HOUR
+"""A week whose last hours are missing is judged on so much of the time before it, which the promise knew, too: a thirtieth."""
 LEARNING = DAY
 """So long after the first request that is held everybody may have been there before."""
 ALIKE = (Kind.SLOTS, Kind.PODS, Kind.ROUTING)
@@ -420,7 +422,7 @@ def _changes(past: Recommendation, made: Recommendation, window: Window) -> Iter
     since = {
         (one.kind, one.amount): one
         for one in made.advice
-        if one.judged is not None and one.judged.start >= window.start and one.kind in ALIKE
+        if one.judged is not None and one.judged.start >= window.start - OVERLAP and one.kind in ALIKE
     }
     for one in past.advice:
         after = since.get((one.kind, one.amount))

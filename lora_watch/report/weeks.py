@@ -58,8 +58,8 @@ def week_named(name: str) -> Week:
         monday = date.fromisocalendar(int(match[1]), int(match[2]), 1)
     except ValueError:
         raise LoraWatchError(f"there is no week {name[:40]!r}: a year has 52 or 53") from None
-    if not 1970 < monday.year < 9999:
-        raise LoraWatchError(f"nothing can be stored of week {name[:40]!r}: name one from 1971 to 9998")
+    if not date(1970, 1, 1) <= monday < date(9999, 1, 1):
+        raise LoraWatchError(f"nothing can be stored of week {name[:40]!r}: name one from 1970-W02 to 9998-W52")
     return _of_monday((monday - date(1970, 1, 1)).days * DAY)
 
 

@@ -106,7 +106,7 @@ def test_a_mail_has_text_a_page_without_charts_and_the_page_attached(mail_server
     ((to, raw),) = box.mails
     made = message_from_bytes(raw, policy=policy.default)
     assert (to, made["From"], made["To"]) == (TO, SENDER, TO)
-    assert made["Subject"].startswith("LoRA adapters, week 2026-W10: 10,908 requests")
+    assert made["Subject"].startswith("LoRA adapters, week 2026-W10: 1 incident, 2 h 00 min of harm")
     kinds = [(part.get_content_type(), part.get_filename()) for part in made.walk() if not part.is_multipart()]
     assert kinds == [("text/plain", None), ("text/html", None), ("text/html", "lora-watch-2026-W10.html")]
     text = made.get_body(("plain",))
