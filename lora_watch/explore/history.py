@@ -167,8 +167,8 @@ def _fleet(asked: pl.DataFrame, events: pl.DataFrame, pages: pl.DataFrame) -> _F
     if untold:
         lost = sum(spans[pod][2] for pod in untold)
         gaps.append(
-            f"nobody told the slots of {count(len(untold), 'pod')} ({listed(untold)}): {count(lost, 'request')} of "
-            f"{'its' if len(untold) == 1 else 'theirs'} are left out"
+            f"nobody told the slots of {count(len(untold), 'pod')} ({listed(untold)}): "
+            f"{count(lost, 'request is', 'requests are')} left out with {'it' if len(untold) == 1 else 'them'}"
         )
     place = {pod: at for at, pod in enumerate(now)}
     taken = {at: spans[pod][0] for at, pod in enumerate(now)}  # since when somebody stands there
