@@ -139,7 +139,7 @@ def test_what_a_pod_that_is_gone_served_is_replayed_on_the_one_that_followed(tmp
     ]
     (one,) = read(store_of(tmp_path, requests, [started(pod=pod) for pod in ("old", "stays", "new")]))
     assert one.history.pods == ("new", "stays")
-    assert one.history.trace.pod.tolist() == [0, 1, 0, 1]
+    assert one.history.trace.pod.tolist() == [1, 0, 0, 1]
     assert "1 pod is gone since" in one.history.gaps[0]
 
 
