@@ -79,7 +79,7 @@ def counted(
     parts = []
     whole = days(window)
     for number, day in enumerate(whole):
-        shards = shards_for(store.count(ADAPTER_EVENTS, day) // 4 + store.count(REQUESTS, day) // 4)
+        shards = shards_for(store.count(ADAPTER_EVENTS, day) // 4 + store.count(REQUESTS, day))
         some = [store] if shards == 1 else [store.part(range(*edges)) for edges in bucket_ranges(shards)]
         for place, one in enumerate(some, start=1):
             parts.append(_part(one, day, lookback, priced))
@@ -95,6 +95,32 @@ def counted(
         .agg(pl.col("rows").sum())
         .sort("table", "provenance"),
     )
+
+
+def totals(store: Store, window: Window) -> pl.DataFrame:
+    """
+    Of each pool: ``requests`` for adapters that finished, ``loads`` into slots and ``swaps``; only counted, so a week takes
+    seconds.
+    """
+    kind, gpu = pl.col("kind"), pl.col("tier") == "gpu"
+    load = (
+        (kind == "load")
+        & gpu
+        & pl.col("ok").ne_missing(False)
+        & ~pl.col("reason").is_in(["inplace", "warmup"]).fill_null(value=False)
+    )
+    swap = (kind == "evict") & gpu & (pl.col("reason") == "lru").fill_null(value=False)
+    with reading(store):
+        asked = store.scan(REQUESTS, window).group_by(POOL).agg(requests=pl.col("adapter").is_not_null().sum().cast(pl.Int64))
+        moved = (
+            store.scan(ADAPTER_EVENTS, window)
+            .filter(kind.is_in(["load", "evict"]))
+            .group_by(POOL)
+            .agg(loads=load.sum().cast(pl.Int64), swaps=swap.sum().cast(pl.Int64))
+        )
+        found = [part.collect(engine="streaming") for part in (asked, moved)]
+    whole = found[0].join(found[1], on=list(POOL), how="full", coalesce=True, nulls_equal=True)
+    return whole.with_columns(pl.col("requests", "loads", "swaps").fill_null(0)).sort(POOL)
 
 
 def before(store: Store, moment: int) -> pl.DataFrame:

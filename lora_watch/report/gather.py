@@ -50,6 +50,7 @@ from lora_watch.report.weekly import (
     Rows,
     Ruled,
     Standing,
+    WeekBefore,
     WeeklyReport,
 )
 from lora_watch.report.weeks import Week
@@ -61,6 +62,8 @@ LEAST_BEFORE = 2 * DAY
 """So much must be held of the time before a week for anything to have been advised then."""
 LEAST_JUDGED = DAY
 """A week that has just begun judges no promise."""
+WHOLE = 0.95
+"""A week of which so much is held may be compared with another."""
 OVERLAP = 6 * HOUR
 """A week whose last hours are missing is judged on so much of the time before it, which the promise knew, too: a thirtieth."""
 LEARNING = DAY
@@ -121,7 +124,20 @@ def gather(
         article,
         policies,
         quality,
+        _before(store, chosen, quality),
     )
+
+
+def _before(store: Store, chosen: Week, quality: Quality) -> WeekBefore | None:
+    """The week before; None where either week is not held whole: a part beside a whole compares nothing."""
+    last = chosen.before.window
+    held = week.held(store, last) if quality.held_ratio >= WHOLE else None
+    if held is None or held.end - held.start < WHOLE * (last.end - last.start):
+        return None
+    told = week.totals(store, last)
+    slowest = week.latency(store, last)["p95_seconds"].max()
+    requests, loads, swaps = (int(told[name].sum()) for name in ("requests", "loads", "swaps"))
+    return WeekBefore(requests, loads, swaps, slowest if isinstance(slowest, float) else None)
 
 
 def _nothing(store: Store, chosen: Week, pool: str | None, now: int) -> str:

@@ -81,15 +81,10 @@ def document(report: WeeklyReport) -> Document:
 
 
 def _tiles(report: WeeklyReport) -> Iterator[Tile]:
-    pools = report.pools
-    served = sum(one.requests for one in pools)
-    yield Tile("Requests for adapters", big(served), note=f"{count(sum(one.adapters for one in pools), 'adapter')}")
-    known, missed = sum(one.known for one in pools), sum(one.missed for one in pools)
-    yield Tile(
-        "Found no slot",
-        percent(missed / known) if known else UNKNOWN,
-        note=f"{big(missed)} of {big(known)} requests had to wait for a load" if known else "no request of which it is known",
-    )
+    pools, before = report.pools, report.before
+    served, swaps = sum(one.requests for one in pools), sum(one.swaps for one in pools)
+    adapters = count(sum(one.adapters for one in pools), "adapter")
+    yield Tile("Requests for adapters", big(served), note=adapters + _beside(served, None if before is None else before.requests))
     harm = sum(one.harm_seconds for one in report.incidents.found)
     if report.incidents.told:
         yield Tile(
@@ -98,6 +93,9 @@ def _tiles(report: WeeklyReport) -> Iterator[Tile]:
             note=count(len(report.incidents.found), "incident"),
             tone=Tone.BAD if harm else Tone.GOOD,
         )
+    known, missed = sum(one.known for one in pools), sum(one.missed for one in pools)
+    ratio_told = f"{percent(missed / known)} of requests found no slot" if known else "misses unknown"
+    yield Tile("Swaps", big(swaps), note=ratio_told + _beside(swaps, None if before is None else before.swaps))
     gone, least = sum(one.gpu_hours_lost for one in report.lost), any(one.unknown_loads for one in report.lost)
     whole = sum(one.gpu_hours or 0.0 for one in report.lost)
     priced = [one for one in report.lost if one.money_lost is not None]
@@ -108,13 +106,22 @@ def _tiles(report: WeeklyReport) -> Iterator[Tile]:
         note=(f"{percent(gone / whole)} of {big(whole)}" if whole else "of how many is unknown") + price,
     )
     slowest = max((one for one in pools if one.p95_seconds is not None), key=lambda one: one.p95_seconds or 0.0, default=None)
-    yield Tile(
-        "P95 to the first token",
-        UNKNOWN if slowest is None else seconds(slowest.p95_seconds),
-        note=""
-        if slowest is None
-        else (f"median {seconds(slowest.p50_seconds)}" + (f", {slowest.pool}" if len(pools) > 1 else "")),
-    )
+    median = "" if slowest is None else f"median {seconds(slowest.p50_seconds)}"
+    was = f" · {seconds(before.p95_seconds)} the week before" if before and before.p95_seconds is not None else ""
+    whose = f", {slowest.pool}" if slowest is not None and len(pools) > 1 else ""
+    yield Tile("P95 to the first token", UNKNOWN if slowest is None else seconds(slowest.p95_seconds), note=median + whose + was)
+
+
+def _beside(now: int, before: int | None) -> str:
+    """
+    How a count stands beside that of the week before.
+
+    >>> _beside(110, 100), _beside(90, 100), _beside(5, 0), _beside(5, None)
+    (' · +10 % on the week before', ' · −10 % on the week before', ' · none the week before', '')
+    """
+    if before is None:
+        return ""
+    return f" · {change(1 - now / before)} on the week before" if before else " · none the week before"
 
 
 def _week(report: WeeklyReport) -> Section:

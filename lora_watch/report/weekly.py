@@ -72,6 +72,16 @@ class PoolWeek:
 
 
 @dataclass(frozen=True, slots=True)
+class WeekBefore:
+    """The week before, of all pools that the report is about, where both weeks are held whole."""
+
+    requests: int
+    loads: int
+    swaps: int
+    p95_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Happened:
     """One incident. ``harm_seconds``: so long of the week a finding of harm was open; ``remedy``: what helps most, in words."""
 
@@ -317,3 +327,4 @@ class WeeklyReport:
     article: tuple[Ruled, ...]
     policies: tuple[Policies, ...]
     quality: Quality
+    before: WeekBefore | None = None

@@ -26,6 +26,7 @@ from lora_watch.report.weekly import (
     Rows,
     Ruled,
     Standing,
+    WeekBefore,
     WeeklyReport,
 )
 from lora_watch.report.weeks import week_named
@@ -192,6 +193,7 @@ def report() -> WeeklyReport:
         ruled,
         policies,
         quality,
+        WeekBefore(9000, 100, 120, 1.5),
     )
 
 

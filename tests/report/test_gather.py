@@ -185,6 +185,17 @@ def test_last_weeks_advice_is_held_against_the_week(cycle: WeeklyReport):
     assert {each.rule for each in one.outcomes if not each.mine} >= {"top 5 of 30 days", "+1 slot per pod", "pooled Belady"}
 
 
+def test_a_whole_week_is_told_beside_the_whole_one_before(cycle: WeeklyReport, told: WeeklyReport):
+    assert cycle.before is not None
+    assert (cycle.before.requests, cycle.before.p95_seconds) == (1008, 1.0)
+    assert told.before is None
+
+
+def test_totals_are_those_that_are_counted(small: Store):
+    totals = reading.totals(small, WEEK.window)
+    assert totals.select("requests", "loads", "swaps").rows() == [(4, 3, 2)]
+
+
 def test_policies_are_compared_on_the_weeks_own_log_and_nothing_beats_the_bound(cycle: WeeklyReport):
     (one,) = cycle.policies
     told = {row.policy: row for row in one.rows}
