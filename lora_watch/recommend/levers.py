@@ -374,9 +374,8 @@ def _present(past: _Past, recorded: Counted) -> tuple[str | None, Counted]:
     """The router that comes nearest to the recorded pods with its loads, and what it does; None, and they, where none is near."""
     if len(past.pods) == 1:
         return None, recorded
-    base = int(recorded.loads.sum())
     every = {name: _counted(past, past.fleet(), router) for name, router in ROUTERS.items()}
-    name = nearest({one: int(told.loads.sum()) for one, told in every.items()}, base)
+    name = nearest({one: [int(told.loads.sum())] for one, told in every.items()}, [int(recorded.loads.sum())])
     return (None, recorded) if name is None else (name, every[name])
 
 

@@ -1,7 +1,8 @@
 """Which router stands for the present one: of those that replay knows, the one whose loads come nearest to the recorded pods'."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from lora_watch.recommend.history import History
 from lora_watch.replay.cluster import replay
@@ -10,8 +11,10 @@ from lora_watch.replay.trace import Trace
 
 NEAR = 0.25
 """A router whose loads differ by more than this share from the recorded pods' stands for none."""
-LOOKED_AT = 400_000
-"""Requests that are replayed to find the router, the newest: half a second for all of them."""
+PARTS = 8
+"""Stretches of the history that are replayed to find the router, from its first day to its last: what is busy looks alike."""
+PART = 50_000
+"""Requests of a stretch: half a second for all stretches and routers."""
 ROUTERS: Mapping[str, Router] = {
     "round robin": ROUND_ROBIN,
     "random": RANDOM,
@@ -40,40 +43,56 @@ class Present:
         return "on the recorded pods" if self.name is None else f"with {self.name}"
 
 
-def nearest(loads: Mapping[str, int], recorded: int) -> str | None:
-    """The name of the replay whose loads are nearest to the recorded pods'; None where it is not within ``NEAR`` of them."""
-    name = min(loads, key=lambda one: abs(loads[one] - recorded))
-    return name if abs(loads[name] - recorded) <= NEAR * recorded else None
+def nearest(loads: Mapping[str, Sequence[int]], recorded: Sequence[int]) -> str | None:
+    """
+    The name of the replay whose loads are nearest to the recorded pods', stretch by stretch; None where it is not near.
+
+    Formula: the median over stretches of ``|loads − recorded| ÷ recorded``, near if at most ``NEAR``. The median, since where
+    requests wait for slots every router comes to much the same.
+
+    >>> nearest({"one": [70, 80, 40], "other": [11, 12, 30]}, [10, 12, 40]), nearest({"one": [9]}, [100])
+    ('other', None)
+    """
+    counted = [i for i, count in enumerate(recorded) if count]
+    if not counted:
+        return None
+    off = {name: median(abs(told[i] - recorded[i]) / recorded[i] for i in counted) for name, told in loads.items()}
+    name = min(off, key=lambda one: off[one])
+    return name if off[name] <= NEAR else None
 
 
 def present(history: History) -> Present:
     """
-    The router that stands for the pool's own, found on its newest ``LOOKED_AT`` requests, of which a quarter only fills slots.
+    The router that stands for the pool's own, found on ``PARTS`` stretches of its requests, of each of which a quarter only
+    fills slots.
 
     None stands where there is one pod, or none comes near: then slots and pins are judged on the recorded pods.
     """
-    whole = history.trace
-    cut = slice(max(len(whole) - LOOKED_AT, 0), len(whole))
-    given = Trace(
-        whole.adapter[cut],
-        adapters=whole.adapters,
-        pod=whole.pods_or_one()[cut],
-        pods=whole.pods,
-        at=whole.at[cut],
-        hold=whole.hold[cut],
-    )
-    free = Trace(given.adapter, adapters=given.adapters, pods=given.pods, at=given.at, hold=given.hold)
-    counted = slice(len(given) // 4, None)
+    size = len(history.trace)
+    starts = sorted({max(size - PART, 0) * i // (PARTS - 1) for i in range(PARTS)}) if size > PART else [0]
+    stretches = [_cut(history.trace, slice(start, min(start + PART, size))) for start in starts]
 
-    def loads(router: Router | None) -> int:
-        told = replay(free if router else given, history.fleet(), router)
-        return int((told.lookup[counted] > 0).sum())
+    def loads(router: Router | None) -> list[int]:
+        return [_loads(history, stretch, router) for stretch in stretches]
 
     recorded = loads(None)
-    if whole.pods == 1:
-        return Present(None, None, recorded, recorded)
+    if history.trace.pods == 1:
+        return Present(None, None, sum(recorded), sum(recorded))
     every = {name: loads(router) for name, router in ROUTERS.items()}
     name = nearest(every, recorded)
     if name is None:
-        return Present(None, None, recorded, recorded)
-    return Present(name, ROUTERS[name], every[name], recorded)
+        return Present(None, None, sum(recorded), sum(recorded))
+    return Present(name, ROUTERS[name], sum(every[name]), sum(recorded))
+
+
+def _cut(trace: Trace, cut: slice) -> Trace:
+    pod = trace.pods_or_one()[cut]
+    return Trace(trace.adapter[cut], adapters=trace.adapters, pod=pod, pods=trace.pods, at=trace.at[cut], hold=trace.hold[cut])
+
+
+def _loads(history: History, trace: Trace, router: Router | None) -> int:
+    """Loads of all but the first quarter; on the recorded pods where there is no router."""
+    if router is not None:
+        trace = Trace(trace.adapter, adapters=trace.adapters, pods=trace.pods, at=trace.at, hold=trace.hold)
+    told = replay(trace, history.fleet(), router)
+    return int((told.lookup[len(trace) // 4 :] > 0).sum())
