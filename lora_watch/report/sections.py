@@ -121,7 +121,7 @@ def _beside(now: int, before: int | None) -> str:
     """
     if before is None:
         return ""
-    return f" · {change(1 - now / before)} on the week before" if before else " · none the week before"
+    return f" · {change((before - now) / before)} on the week before" if before else " · none the week before"
 
 
 def _week(report: WeeklyReport) -> Section:

