@@ -109,12 +109,18 @@ def _trust(head: Head, promises: Sequence[Promise], quality: Quality) -> str:
     return " ".join(_trusted(head, promises, quality))
 
 
+def _promised(well: int, all_: int) -> str:
+    if all_ == 1:
+        return f"What was promised a week ago {'held' if well else 'did not hold'}."
+    return f"{well} of {all_} promises of a week ago held."
+
+
 def _trusted(head: Head, promises: Sequence[Promise], quality: Quality) -> Iterator[str]:
     mine: list[Outcome] = [one for each in promises for one in each.outcomes if one.mine]
     kept = [one for one in mine if one.kept is not None]
     if kept:
         well = sum(bool(one.kept) for one in kept)
-        yield f"{well} of {count(len(kept), 'promise')} of last week held."
+        yield _promised(well, len(kept))
     elif mine and mine[0].removed is not None:
         yield f"Last week's advice would have changed swaps by {change(mine[0].removed)}."
     else:
