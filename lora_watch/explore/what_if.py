@@ -25,7 +25,7 @@ from lora_watch.explore.history import Held, held
 from lora_watch.model import SECOND, Window
 from lora_watch.recommend.advice import Setup
 from lora_watch.recommend.present import present
-from lora_watch.recommend.what_if import ROUTING, Added, Foreseen, Number, Peak, State, WhatIf, foresee
+from lora_watch.recommend.what_if import ROUTING, Added, Foreseen, Number, Peak, State, WhatIf, foresee, timed
 from lora_watch.store.tables import Store
 
 WORSE = 1e-9
@@ -97,7 +97,7 @@ def answers(
 def _answer(one: Held, asked: Asked, gpus_per_pod: int) -> Answer:
     plan = plan_of(asked, one)
     try:
-        foreseen = foresee(one.history, present(one.history), plan, gpus_per_pod=gpus_per_pod)
+        foreseen = foresee(one.history, present(one.history, timed(one.history)), plan, gpus_per_pod=gpus_per_pod)
     except ValueError as error:
         raise LoraWatchError(f"replaying the plan: {error}") from None
     told = Answer(one.setup.pool or "the pool", foreseen, (), (), tuple(_unknown(foreseen, one, asked)))
@@ -223,8 +223,8 @@ def _unknown(foreseen: Foreseen, one: Held, asked: Asked) -> Iterator[str]:
         yield "what a load of that rank takes: bytes or durations of loads are not known, the mean of the others stands for it"
     if foreseen.router is None and foreseen.now.pods > 1:
         yield "which router routes: none that can be replayed comes near the recorded pods, on which requests stay"
-    if foreseen.pinned < len(set(foreseen.plan.pins)):
-        yield f"{len(set(foreseen.plan.pins)) - foreseen.pinned} pins found no room: a pod keeps one slot without a pin"
+    if len(foreseen.pins) < len(set(foreseen.plan.pins)):
+        yield f"{len(set(foreseen.plan.pins)) - len(foreseen.pins)} pins found no room: a pod keeps one slot without a pin"
     yield from foreseen.gaps
 
 

@@ -6,6 +6,7 @@ from statistics import median
 
 from lora_watch.recommend.history import History
 from lora_watch.replay.cluster import replay
+from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.routers import ARTICLE, LLM_D, LLM_D_RESIDENCY, RANDOM, ROUND_ROBIN, Router
 from lora_watch.replay.trace import Trace
 
@@ -61,19 +62,20 @@ def nearest(loads: Mapping[str, Sequence[int]], recorded: Sequence[int]) -> str 
     return name if off[name] <= NEAR else None
 
 
-def present(history: History) -> Present:
+def present(history: History, fleet: Fleet | None = None) -> Present:
     """
     The router that stands for the pool's own, found on ``PARTS`` stretches of its requests, of each of which a quarter only
     fills slots.
 
-    None stands where there is one pod, or none comes near: then slots and pins are judged on the recorded pods.
+    None stands where there is one pod, or none comes near: then slots and pins are judged on the recorded pods. ``fleet`` stands
+    for the history's own pods: such whose loads take time, where they take long.
     """
     size = len(history.trace)
     starts = sorted({max(size - PART, 0) * i // (PARTS - 1) for i in range(PARTS)}) if size > PART else [0]
     stretches = [_cut(history.trace, slice(start, min(start + PART, size))) for start in starts]
 
     def loads(router: Router | None) -> list[int]:
-        return [_loads(history, stretch, router) for stretch in stretches]
+        return [_loads(fleet or history.fleet(), stretch, router) for stretch in stretches]
 
     recorded = loads(None)
     if history.trace.pods == 1:
@@ -90,9 +92,9 @@ def _cut(trace: Trace, cut: slice) -> Trace:
     return Trace(trace.adapter[cut], adapters=trace.adapters, pod=pod, pods=trace.pods, at=trace.at[cut], hold=trace.hold[cut])
 
 
-def _loads(history: History, trace: Trace, router: Router | None) -> int:
+def _loads(fleet: Fleet, trace: Trace, router: Router | None) -> int:
     """Loads of all but the first quarter; on the recorded pods where there is no router."""
     if router is not None:
         trace = Trace(trace.adapter, adapters=trace.adapters, pods=trace.pods, at=trace.at, hold=trace.hold)
-    told = replay(trace, history.fleet(), router)
+    told = replay(trace, fleet, router)
     return int((told.lookup[len(trace) // 4 :] > 0).sum())

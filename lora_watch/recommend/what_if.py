@@ -15,7 +15,7 @@ from lora_watch.derive.residency import kaplan_meier
 from lora_watch.derive.saturation import MOST_SHARE, Bottleneck
 from lora_watch.errors import NotEnoughHistory
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
-from lora_watch.recommend.advice import Effect
+from lora_watch.recommend.advice import Effect, Place
 from lora_watch.recommend.history import SEATS, History
 from lora_watch.recommend.levers import IN_STEPS
 from lora_watch.recommend.present import ROUTERS, Present
@@ -142,8 +142,8 @@ class State:
 @dataclass(frozen=True, slots=True)
 class Foreseen:
     """
-    ``now`` and ``then`` side by side, and the ``effect`` with its interval. ``pinned`` of the plan's pins found room; ``moved``
-    is the share of requests that added adapters carry; ``added`` their names here. ``method`` says what was replayed.
+    ``now`` and ``then`` side by side, and the ``effect`` with its interval. ``pins`` are the plan's that found room, each with
+    its pod; ``moved`` is the share of requests that added adapters carry. ``method`` says what was replayed.
     """
 
     plan: WhatIf
@@ -153,7 +153,7 @@ class Foreseen:
     judged: Window
     method: str
     router: str | None
-    pinned: int
+    pins: tuple[Place, ...]
     moved: float
     provenance: str | None
     gaps: tuple[str, ...]
@@ -164,9 +164,9 @@ def foresee(history: History, present: Present, plan: WhatIf, *, gpus_per_pod: i
     The replay of a plan over the end of a history (:func:`lora_watch.recommend.trial.judged_window`), beside one of the present.
 
     With the router in the loop that stands for the present one, or that the plan names; where there is neither, on the recorded
-    pods. Loads take no time in the replay, and requests hold their slot as long as they were recorded to: what loads do to the
-    length of requests is in ``Peak`` only. ValueError says why a plan can't be replayed; NotEnoughHistory below ``FEWEST``
-    requests.
+    pods. A load takes the mean of those measured (:func:`timed`), and requests hold their slot as long as they were recorded to:
+    what loads do to the length of other requests is in ``Peak`` only. ValueError says why a plan can't be replayed;
+    NotEnoughHistory below ``FEWEST`` requests.
     """
     judged = judged_window(history)
     part = history.during(Window(max(judged.start - WARM_UP, history.window.start), judged.end))
@@ -203,7 +203,7 @@ def foresee(history: History, present: Present, plan: WhatIf, *, gpus_per_pod: i
         judged,
         f"{steps} {how}{against}",
         name,
-        len(pins),
+        tuple(Place(changed.names[adapter], changed.pods[pod]) for pod, adapter in pins),
         moved,
         history.provenance,
         history.gaps,
@@ -347,7 +347,14 @@ def _replayed(part: History, router: Router | None, hashes: list[int] | None) ->
     own = None if hashes is None else hashes[: trace.adapters]
     if router is not None:
         trace = Trace(trace.adapter, adapters=trace.adapters, pods=trace.pods, at=trace.at, hold=trace.hold)
-    return replay(trace, Fleet(part.slots, seats=SEATS, pins=part.pinned, name_hashes=own), router)
+    return replay(trace, replace(timed(part), name_hashes=own), router)
+
+
+def timed(part: History) -> Fleet:
+    """The pods with loads that take as long as they do on average: requests for the same adapter wait for one load together."""
+    known = part.load_seconds[np.isfinite(part.load_seconds)]
+    load = round(float(known.mean()) * SECOND) if len(known) else 0
+    return Fleet(part.slots, seats=SEATS, pins=part.pinned, warm_load=load, cold_load=load)
 
 
 def _trial(part: History, judged: Window, present: Present, requests: int, gpus: int) -> Trial:

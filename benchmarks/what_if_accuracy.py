@@ -1,0 +1,171 @@
+"""
+How far what-if is off: ``python benchmarks/what_if_accuracy.py [--hours 8]``.
+
+A simulated pool is watched for some hours; from these alone a plan's miss ratio is foretold. Then the same traffic is simulated
+with the plan really applied, and its misses are counted. Every router, with and without sessions, both kinds of loads.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from lora_watch.explore.history import held
+from lora_watch.model import DAY, HOUR, Window
+from lora_watch.recommend.present import present
+from lora_watch.recommend.what_if import Added, Foreseen, Number, WhatIf, foresee, timed
+from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
+from lora_watch.simulate.scenario import Loads, Onboard, Pin, Pool, Scenario, Split, Traffic, Truth
+from lora_watch.simulate.traffic import catalogue
+from lora_watch.simulate.write import simulate
+from lora_watch.store.tables import Store
+
+TOLERANCE = 0.015
+"""The goal: 1.5 points of miss ratio."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan, and the scenario in which it is applied."""
+
+    name: str
+    plan: WhatIf
+    applied: Scenario
+
+
+def workload(name: str) -> Scenario:
+    """A pool of 6 pods with 4 slots, 40 adapters, as the name says."""
+    router, sessions, profile = WORKLOADS[name]
+    return Scenario(
+        name="what-if",
+        about=name,
+        pools=(Pool(name="vllm", pods=6, slots=4, cpu_capacity=64, router=router),),  # type: ignore[arg-type]  # one of its names
+        loads=Loads(profile=profile),  # type: ignore[arg-type]
+        traffic=Traffic(requests_per_second=9, adapters=40, session_requests=12 if sessions else 1, daily_swing=0.3),
+        truth=Truth(),
+    )
+
+
+WORKLOADS: Mapping[str, tuple[str, bool, str]] = {
+    "the article's router": ("article", False, "vllm"),
+    "the article's router, its loads": ("article", False, "article"),
+    "llm-d's scorer": ("llm-d", False, "vllm"),
+    "residency scorer, sessions": ("residency", True, "vllm"),
+    "round robin": ("round-robin", False, "vllm"),
+    "round robin, sessions": ("round-robin", True, "vllm"),
+}
+"""Router, sessions or not, kind of loads."""
+
+
+def cases(now: Scenario) -> Iterator[Case]:
+    """The plans, each also as a scenario."""
+    (pool,) = now.pools
+
+    def with_pool(**changes: object) -> Scenario:
+        return now.model_copy(update={"pools": (pool.model_copy(update=changes),)})
+
+    def with_event(event: Split | Onboard) -> Scenario:
+        return now.model_copy(update={"events": (event,)})
+
+    yield Case("+1 slot", WhatIf(slots=Number(1, more=True)), with_pool(slots=pool.slots + 1))
+    yield Case("6 slots", WhatIf(slots=Number(6)), with_pool(slots=6))
+    yield Case("3 slots", WhatIf(slots=Number(3)), with_pool(slots=3))
+    yield Case("+2 pods", WhatIf(pods=Number(2, more=True)), with_pool(pods=pool.pods + 2))
+    yield Case("-2 pods", WhatIf(pods=Number(-2, more=True)), with_pool(pods=pool.pods - 2))
+    for typed, router in (("affinity", "article"), ("round-robin", "round-robin"), ("residency", "residency")):
+        if router != pool.router:
+            yield Case(f"routing {typed}", WhatIf(router=typed), with_pool(router=router))
+    yield Case(
+        "20 variants of the top 20, half",
+        WhatIf(added=Added(20, 20, 0.5)),
+        with_event(Split(kind="split", start=0, top=20, share=0.5, growth=1.0)),
+    )
+    yield Case(
+        "8 adapters with 2 requests/s",
+        WhatIf(added=Added(8, rate=2.0, zipf=0.0)),
+        with_event(Onboard(kind="onboard", start=0, adapters=8, share=2 / 9)),
+    )
+    yield Case(
+        "+1 slot, +2 pods and the variants",
+        WhatIf(slots=Number(5), pods=Number(8), added=Added(20, 20, 0.5)),
+        with_pool(slots=5, pods=8).model_copy(update={"events": (Split(kind="split", start=0, top=20, share=0.5, growth=1.0),)}),
+    )
+
+
+def pinned(now: Scenario, foreseen: Foreseen, seed: int) -> Scenario:
+    """The scenario in which the pins are where the plan puts them."""
+    (pool,) = now.pools
+    names = catalogue(now, seed).names
+    pins = tuple(Pin(adapter=names.index(one.adapter), pods=(int(one.pod.removeprefix("vllm-")),)) for one in foreseen.pins)
+    return now.model_copy(update={"pools": (pool.model_copy(update={"pins": pins}),)})
+
+
+def told_of(scenario: Scenario, hours: float, seed: int) -> tuple[Window, Store]:
+    """The scenario's tables, in a folder that is left behind for the system to clear."""
+    folder = Path(tempfile.mkdtemp(prefix="what-if-"))
+    return simulate(scenario, hours / 24, seed, folder).window, Store(folder)
+
+
+def missed(store: Store, judged: Window) -> float:
+    """The truth: loads that requests asked for ÷ requests for an adapter, of those that came in the window."""
+    loads = store.rows(ADAPTER_EVENTS, judged, (pl.col("kind") == "load") & (pl.col("tier") == "gpu"))
+    loads = loads.filter(pl.col("reason") == "demand")
+    asked = store.rows(REQUESTS, Window(judged.start, judged.end + HOUR), pl.col("adapter").is_not_null())
+    return loads.height / asked.filter(pl.col("arrived").is_between(judged.start, judged.end, closed="left")).height
+
+
+@dataclass(frozen=True)
+class Told:
+    """What was foretold and what came of it."""
+
+    workload: str
+    plan: str
+    now: float
+    foretold: float
+    truth: float
+
+    @property
+    def error(self) -> float:
+        """In miss ratio, signed."""
+        return self.foretold - self.truth
+
+
+def measured(name: str, hours: float, *, seed: int = 1, only: int | None = None) -> Iterator[Told]:
+    """The plans of a workload (the first ``only`` of them), foretold and applied."""
+    now = workload(name)
+    window, store = told_of(now, hours, seed)
+    (one,) = held(store, window, lookback=DAY)
+    router = present(one.history, timed(one.history))
+    for case in list(cases(now))[:only]:
+        foreseen = foresee(one.history, router, case.plan)
+        _, applied = told_of(case.applied, hours, seed)
+        yield Told(name, case.name, foreseen.now.miss_ratio, foreseen.then.miss_ratio, missed(applied, foreseen.judged))
+    trace = one.history.trace
+    order = np.argsort(-np.bincount(trace.adapter[trace.adapter >= 0]), kind="stable")[:5]
+    foreseen = foresee(one.history, router, WhatIf(pins=tuple(one.history.names[code] for code in order)))
+    _, applied = told_of(pinned(now, foreseen, seed), hours, seed)
+    yield Told(name, "top 5 pinned", foreseen.now.miss_ratio, foreseen.then.miss_ratio, missed(applied, foreseen.judged))
+
+
+def main() -> None:
+    """Print the table, and whether all are within the tolerance."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=float, default=8.0)
+    parser.add_argument("--workload", choices=list(WORKLOADS), default=None)
+    asked = parser.parse_args()
+    print("| workload | plan | misses now | foretold | truth | error, points |\n| --- | --- | --- | --- | --- | --- |")
+    worst = 0.0
+    for name in [asked.workload] if asked.workload else WORKLOADS:
+        for one in measured(name, asked.hours):
+            worst = max(worst, abs(one.error))
+            shares = " | ".join(f"{100 * value:.2f} %" for value in (one.now, one.foretold, one.truth))
+            print(f"| {one.workload} | {one.plan} | {shares} | {100 * one.error:+.2f} |", flush=True)
+    print(f"\nworst error {100 * worst:.2f} points; goal {100 * TOLERANCE:.1f}")
+
+
+if __name__ == "__main__":
+    main()
