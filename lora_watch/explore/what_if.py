@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -136,7 +137,7 @@ def number(text: str | None, what: str) -> Number | None:
     if text is None:
         return None
     told = text.strip()
-    if not told.lstrip("+-").isdecimal() or not told.isascii() or len(told) > 7:
+    if not re.fullmatch(r"[+-]?[0-9]{1,6}", told):
         raise LoraWatchError(f"--{what} is a number, or +1 for one more: {text[:40]!r} is neither")
     return Number(int(told), told[0] in "+-")
 
