@@ -404,11 +404,8 @@ def _promise(name: str, one: history.Held, made: Recommendation | str, window: W
     times = one.history.trace.at
     before_it = window.start - int(times[0]) if len(times) else 0
     if before_it < LEAST_BEFORE:
-        return Promise(
-            name,
-            None,
-            why=f"{max(before_it, 0) / DAY:.1f} days are held of the time before the week: advice needs {LEAST_BEFORE // DAY}",
-        )
+        much = f"{before_it / DAY:.1f} days are held" if before_it > DAY // 10 else "nothing is held"
+        return Promise(name, None, why=f"{much} of the time before the week, and advice needs {LEAST_BEFORE // DAY} days")
     if judged.end - judged.start < LEAST_JUDGED:
         return Promise(name, None, why=f"the week is {(judged.end - judged.start) / DAY:.1f} days old")
     told = held_out(one.history, judged, now)

@@ -201,7 +201,11 @@ def _incidents(report: WeeklyReport) -> Section:
             (
                 Cell(one.pool),
                 Cell(one.state, _TONES.get(one.state, Tone.PLAIN)),
-                Cell(" ".join(dict.fromkeys((one.sentence, *one.findings)))),
+                Cell(
+                    ". ".join(
+                        (one.sentence.rstrip("."), *(each.rstrip(".") for each in one.findings if each not in one.sentence))
+                    )
+                ),
             )
             for one in told.standing
         )
@@ -423,7 +427,7 @@ def _advised(one: Advice, *, new: bool) -> tuple[Cell, ...]:
             sub=interval(*one.effect.sure),
         ),
         Cell(UNKNOWN if saved is None else hours(saved) if saved >= 0 else f"−{hours(-saved)}"),
-        Cell(one.cost or "–", sub=one.risk),
+        Cell(one.cost or "–", sub=one.risk if one.risk != one.cost else ""),
         Cell(one.how or UNKNOWN),
     )
 
