@@ -380,7 +380,7 @@ def _advice(one: Advised, report: WeeklyReport) -> Section:
         Column("Costs", name=True),
         Column("How", name=True),
     )
-    rows = tuple(_advised(each, new=new) for each, new in _reasons(made.advice))
+    rows = tuple(_advised(*each) for each in _reasons(made.advice))
     marks = tuple(
         Mark(each.what, each.effect.removed, *each.effect.sure, _VERDICTS[each.verdict][1], each.effect.of)
         for each in made.advice
@@ -404,18 +404,19 @@ def _best(made: Recommendation) -> str:
     )
 
 
-def _reasons(advice: Sequence[Advice]) -> Iterator[tuple[Advice, bool]]:
-    """Each with whether its reason was not given before."""
+def _reasons(advice: Sequence[Advice]) -> Iterator[tuple[Advice, str, str]]:
+    """Each with its reason and its risk, those that were not given before."""
     given: set[str] = set()
     for one in advice:
-        yield one, one.why not in given
-        given.add(one.why)
+        why, risk = ("" if text in given else text for text in (one.why, one.risk))
+        yield one, why, risk
+        given |= {one.why, one.risk}
 
 
-def _advised(one: Advice, *, new: bool) -> tuple[Cell, ...]:
+def _advised(one: Advice, why: str, risk: str) -> tuple[Cell, ...]:
     word, tone = _VERDICTS[one.verdict]
     whom = listed(one.adapters) if one.adapters else ""
-    why = (f"{one.why[:1].upper()}{one.why[1:].rstrip('.')}.") if new and one.why else ""
+    why = f"{why[:1].upper()}{why[1:].rstrip('.')}." if why else ""
     saved = one.effect.gpu_hours_saved
     if one.can is False and one.verdict is Verdict.ADVISED:
         word, tone = "helps, not possible here", Tone.DIM
@@ -427,7 +428,7 @@ def _advised(one: Advice, *, new: bool) -> tuple[Cell, ...]:
             sub=interval(*one.effect.sure),
         ),
         Cell(UNKNOWN if saved is None else hours(saved) if saved >= 0 else f"−{hours(-saved)}"),
-        Cell(one.cost or "–", sub=one.risk if one.risk != one.cost else ""),
+        Cell(one.cost or "–", sub=risk if risk != one.cost else ""),
         Cell(one.how or UNKNOWN),
     )
 
