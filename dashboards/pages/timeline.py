@@ -9,7 +9,7 @@ from lora_watch.diagnose.postmortem import as_markdown
 from lora_watch.explore import chains, findings, happened
 from lora_watch.explore.colours import SEVERITIES
 from lora_watch.explore.markup import badge, tag
-from lora_watch.explore.timeline import MOST_STAYS, together
+from lora_watch.explore.timeline import MOST_STAYS, Part, together
 from lora_watch.explore.timeline_figures import lanes, timeline_figure
 from lora_watch.explore.view import View
 from widgets import charts, notes, pages, questions, scene, tables
@@ -29,9 +29,12 @@ with st.container(horizontal=True, gap="small", vertical_alignment="center", key
             show(replace(view, span=span, live=False))
     notes.plain("Mark a span in the figure to zoom in; choose adapters above to follow them.")
 
-spans = page.told(questions.closed(page))
-bin, asked = questions.timeline(page, spans or ())
-parts = page.parts(asked) if spans is not None else []
+there, spans = page.told(questions.pods(page)), page.told(questions.closed(page))
+parts: list[Part] = []
+if there is not None and spans is not None:
+    pods = there if page.chosen is None else there.filter(page.chosen)
+    bin, asked = questions.timeline(page, pods.height, spans)
+    parts = page.parts(asked)
 incidents = page.later("incidents", findings.told, page.whole, window, page.end, of="incidents") or ()
 incidents = tuple(one for one in incidents if not view.pool or one.pool in view.pool)
 

@@ -42,10 +42,10 @@ from lora_watch.explore.timeline import (
     sitting,
     waits,
 )
-from lora_watch.model import DAY, HOUR, SECOND, Window, worst
+from lora_watch.model import DAY, HOUR, SECOND, Window
 from lora_watch.schema import ADAPTER_EVENTS, HOURS, MEASURED, REQUESTS
 from lora_watch.store.days import date_of
-from lora_watch.store.tables import Store
+from lora_watch.store.tables import DAMAGED, Store, translated
 
 VERSION = 1
 """Of what is worked out here: what an older one made is made anew."""
@@ -54,7 +54,6 @@ WIDE = 2 * DAY
 GROWTH = 1.05
 """A step of the histogram of latencies to the next: quantiles read off it are at most 2.5 % off."""
 SHORTEST_SECONDS = 1e-4
-_TIMELINE = ("slots", "held", "start", "course", "latency")
 
 
 def of_day(store: Store, window: Window, lookback: int) -> pl.DataFrame:
@@ -225,25 +224,40 @@ def rest(window: Window, spans: Sequence[Window]) -> list[Window]:
 
 def slots(window: Window, store: Store, step: int, bin: int) -> Part:
     """Who sat where in whole hours that are worked out, in cells of ``step`` and bins of ``bin`` µs, multiples of an hour."""
-    told = store.rows(HOURS, window, pl.col("figure").is_in(_TIMELINE))
-    parts = {figure: told.filter(pl.col("figure") == figure) for figure in _TIMELINE}
-    held = parts["held"]
-    first = pl.col("at") == window.start
+    first, figure = pl.col("at") == window.start, pl.col("figure")
     stays = pl.col("count") + pl.when(first).then("present").otherwise(0)
-    sat = held.select(*POD, "adapter", "micros", "first", "last", stays=stays)
+    rows = store.scan(HOURS, window)
+    asked = {
+        "held": rows.filter(figure == "held")
+        .group_by(*POD, "adapter")
+        .agg(
+            pl.col("micros").sum(),
+            stays=stays.sum(),
+            first=pl.col("first").min(),
+            last=pl.col("last").max(),
+            known=ranked_provenance().max().cast(pl.String),
+        ),
+        "slots": rows.filter(figure == "slots").select(*LANE, "at", "adapter", "micros", "count"),
+        "start": rows.filter(figure == "start").select(*ENGINE, at="first"),
+        "course": rows.filter(figure == "course").select(*POD, "at", "count", "loads", "swaps", "provenance"),
+        "latency": rows.filter(figure == "latency").group_by(*POOL, pl.col("at") // bin * bin, "step").agg(pl.col("count").sum()),
+    }
+    with translated(f"reading table {HOURS.name} in {store.root / HOURS.name}", advice=DAMAGED):
+        parts = dict(zip(asked, pl.collect_all(list(asked.values()), engine="streaming"), strict=True))
+    held = parts["held"]
     pods = pl.concat([parts["course"].select(POD), held.select(POD)]).select(pl.col(POD).fill_null("")).unique()
     known = held.select(pl.col(POD).fill_null("")).unique().with_columns(told=pl.lit(value=True))
     return Part(
         window,
         step,
-        int(sat["stays"].sum()),
+        int(held["stays"].sum()),
         None,
         _cells(parts["slots"], step),
-        held_of([sat]),
-        parts["start"].select(*ENGINE, at="first").sort(*ENGINE, "at"),
+        held_of([held.drop("known")]),
+        parts["start"].sort(*ENGINE, "at"),
         _course(parts["course"], _latency(store, parts["latency"], window, bin), window, bin),
         pods.join(known, on=POD, how="left").with_columns(pl.col("told").fill_null(value=False)).sort(POD),
-        worst({one for one in held["provenance"].unique().to_list() if one is not None}),
+        held.select(worst_provenance("known")).item(),
     )
 
 
@@ -297,8 +311,7 @@ def _latency(store: Store, told: pl.DataFrame, window: Window, bin: int) -> pl.D
         aligned = Window(window.start // bin * bin, window.end)
         with reading(store):
             return waits(store.scan(REQUESTS, window), aligned, bin).collect(engine="streaming")
-    at = pl.col("at") // bin * bin
-    counted = told.group_by(*POOL, at, "step").agg(pl.col("count").sum()).sort("step")
+    counted = told.sort("step")
     by = [*POOL, "at"]
     upto = counted.with_columns(upto=pl.col("count").cum_sum().over(by), of=pl.col("count").sum().over(by))
 

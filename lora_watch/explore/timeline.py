@@ -27,6 +27,8 @@ MOST_STAYS = 2_000
 """Stays that are drawn one by one; more are drawn as cells."""
 COLUMNS = 720
 """Cells side by side, at most."""
+MANY_PODS = 24
+"""With more pods than these cells are twice as long: a browser draws each of them."""
 BINS = 240
 """Points of a line, at most."""
 FURTHER = 30 * DAY
@@ -88,6 +90,11 @@ class Part:
 def step_of(window: Window, most: int) -> int:
     """The shortest of ``STEPS`` by which a window has at most so many cells; the longest where none has."""
     return next((step for step in STEPS if (window.end - window.start) // step <= most), STEPS[-1])
+
+
+def columns_of(pods: int) -> int:
+    """Cells side by side, at most, of so many pods."""
+    return COLUMNS if pods <= MANY_PODS else COLUMNS // 2
 
 
 def part(window: Window, store: Store, lookback: int, step: int, bin: int) -> Part:

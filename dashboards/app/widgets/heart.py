@@ -11,6 +11,7 @@ AWAITED_SECONDS = 0.1
 """Between two looks whether an answer has come."""
 LOOK_SECONDS = 0.4
 """So long a look itself waits: an answer that comes meanwhile is drawn at once."""
+_SETTLED = "lw_settled"
 LIVE_SECONDS = 15.0
 """Between two looks whether the data go on."""
 
@@ -18,12 +19,13 @@ LIVE_SECONDS = 15.0
 def beat() -> None:
     """
     Draw the page again once there is something new to draw: the last thing that a run does. A page that waits for nothing any
-    more ends with an element of the class ``lw-settled``.
+    more ends with an element of the class ``lw-settled``, with the number of such ends in ``data-run``.
     """
     if scene.awaited():
         st.fragment(_answered, run_every=AWAITED_SECONDS)()
         return
-    st.html(tag("div", "", class_="lw-settled", hidden="hidden"))
+    st.session_state[_SETTLED] = number = st.session_state.get(_SETTLED, 0) + 1
+    st.html(tag("div", "", class_="lw-settled", hidden="hidden", data_run=str(number)))
     if scene.view().live:
         st.fragment(_went_on, run_every=LIVE_SECONDS)()
 

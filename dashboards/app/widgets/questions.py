@@ -20,7 +20,7 @@ from lora_watch.explore.hours import WIDE, before, covered, rest
 from lora_watch.explore.latency import Latency, latency
 from lora_watch.explore.looks import LONGEST, Look, Looks
 from lora_watch.explore.now import Now, now
-from lora_watch.explore.timeline import BINS, COLUMNS, Part, part, step_of
+from lora_watch.explore.timeline import BINS, Part, columns_of, part, step_of
 from lora_watch.explore.view import days
 from lora_watch.model import HOUR, MINUTE, Window
 
@@ -109,9 +109,9 @@ def closed(page: "Scene") -> Question[list[Window]]:
     return Question("closed", covered, (page.whole, whole), whole, of="what is worked out of it", everywhere=True)
 
 
-def timeline(page: "Scene", spans: Sequence[Window]) -> tuple[int, list[Question[Part]]]:
+def timeline(page: "Scene", pods: int, spans: Sequence[Window]) -> tuple[int, list[Question[Part]]]:
     """The length of a bin, µs, and who sat in which slot, part by part; ``spans`` are what is worked out of it."""
-    step, bin = step_of(page.window, COLUMNS), step_of(page.window, BINS)
+    step, bin = step_of(page.window, columns_of(pods)), step_of(page.window, BINS)
     whole = page.window
     if is_wide(page):
         step, bin, whole = max(step, HOUR), max(bin, HOUR), Window(whole.start // HOUR * HOUR, whole.end)

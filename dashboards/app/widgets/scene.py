@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from os import environ
 from typing import Any, TypeVar
 
+import polars as pl
 import streamlit as st
 
 from lora_watch.config import Settings
@@ -47,6 +48,11 @@ class Scene:
     lookback: int
     settings: Settings
     _pods: Hashable = field(default=None)
+
+    @property
+    def chosen(self) -> pl.Expr | None:
+        """Which rows are about the chosen pods; None: all."""
+        return self.view.pods_where()
 
     def last(self, length: int) -> Window:
         """The last ``length`` µs of the window, or all of a shorter one."""

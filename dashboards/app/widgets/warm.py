@@ -38,10 +38,15 @@ def ask() -> None:
         questions.cost(page),
         questions.curves(page),
         questions.who(page),
-        *questions.timeline(page, ())[1],
         questions.closed(page),
     ):
         try:
             page.ask(ahead).result()
         except (LoraWatchError, CancelledError):
             continue
+    try:
+        there = page.ask(questions.pods(page)).result()
+        for part in questions.timeline(page, there.height, ())[1]:
+            page.ask(part).result()
+    except (LoraWatchError, CancelledError):
+        return
