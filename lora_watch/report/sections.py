@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from lora_watch.diagnose.words import count, listed, percent
 from lora_watch.explore.view import moment
+from lora_watch.model import SECOND
 from lora_watch.recommend.advice import Advice, Recommendation, Verdict
 from lora_watch.report.blocks import (
     Cell,
@@ -127,9 +128,7 @@ def _beside(now: int, before: int | None) -> str:
 def _week(report: WeeklyReport) -> Section:
     window = report.head.week.window
     bands = tuple(
-        (max(one.start, window.start), min(one.end or report.head.made_at, window.end), one.severity)
-        for one in report.incidents.found
-        if one.severity != "information"
+        (since := max(one.start, window.start), since + round(one.seconds * SECOND), one.severity) for one in _banded(report)
     )
     charts = tuple(_course(one, report, bands) for one in report.pools[:DRAWN])
     rows = tuple(
