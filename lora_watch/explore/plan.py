@@ -359,9 +359,8 @@ def _notes(asked: Asked, model: ModelShape, adapters: Sequence[Sized], size: int
     if asked.gpus > pods * size:
         notes.append(f"{counted(asked.gpus - pods * size, 'GPU')} left over: pods have {size}")
     if asked.cpu_slots is None:
-        notes.append(
-            "without --max-cpu-loras vLLM keeps no adapter in host memory that is not in a slot: every miss reads the disk"
-        )
+        told = f"planned with --max-cpu-loras {sum(one.adapters for one in adapters)}"
+        notes.append(f"{told}: without it vLLM keeps in host memory only what is in a slot, and every miss reads the disk")
     if asked.shares == ():
         notes.append(f"demand by Zipf's law, alpha {asked.zipf:g}; requests independent: with sessions fewer miss")
     if model.embedded and not set(modules) & set(sizing.EMBEDDING):

@@ -339,7 +339,8 @@ def verdict_lines(one: Answer) -> list[str]:
     if effect.removed is not None and low is not None and high is not None:
         less = effect.removed >= 0
         first, last = (low, high) if less else (-high, -low)
-        what = f"{percent(abs(effect.removed))} {'less' if less else 'more'} {effect.of}"
+        fewer = "fewer" if effect.of == "swaps" else "less"
+        what = f"{percent(abs(effect.removed))} {fewer if less else 'more'} {effect.of}"
         lines.append(f"{what[:1].upper()}{what[1:]} (95 % interval {percent(first)} … {percent(last)}).")
     if effect.p95_seconds_saved is not None and abs(effect.p95_seconds_saved) >= 0.0005:
         saved = effect.p95_seconds_saved

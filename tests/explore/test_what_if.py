@@ -67,7 +67,7 @@ def test_a_plan_stands_beside_the_present(ring: Path):
     code, text, _ = run(ring, "--slots", "3")
     assert code == 0
     assert "3 slots per pod" in text
-    assert "100 % less swaps" in text
+    assert "100 % fewer swaps" in text
     assert "No limit is passed" in text
 
 
