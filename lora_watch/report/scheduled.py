@@ -1,11 +1,16 @@
 """
 The report as the service makes it: of the last week that is due, written once and sent to each recipient once.
 
-What was sent is kept in a file beside the reports, so that a restart sends nothing twice and makes up what was missed.
+What was sent is kept in a file beside the reports, so that a restart sends nothing twice and makes up what was missed. It is
+gathered in a process of its own: a week of requests and its replays take a gigabyte, which goes back once they are done.
 """
 
 import json
+import signal
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
 from pathlib import Path
 
 from lora_watch.config import ReportSettings, Settings
@@ -31,6 +36,29 @@ def due(settings: ReportSettings, now: int) -> Week:
     return week_of(now - after - WEEK)
 
 
+def apart(store: Store, settings: Settings, week: Week, now: int) -> WeeklyReport:
+    """
+    The report, gathered in a process that is begun for it and ends with it. What ``gather`` raises; LoraWatchError where the
+    process was killed.
+    """
+    try:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_undisturbed) as worker:
+            return worker.submit(_gathered, store.root, settings, week, now).result()
+    except BrokenProcessPool:
+        raise LoraWatchError(
+            f"the report on {week.name} was not made: its process was killed; did it run out of memory?"
+        ) from None
+
+
+def _undisturbed() -> None:
+    """Ctrl-C is for the service, which lets what runs end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _gathered(root: Path, settings: Settings, week: Week, now: int) -> WeeklyReport:
+    return gather(Store(root), settings, week, now=now)
+
+
 class Scheduled:
     """
     Looks whether a report is due. One thread at a time.
@@ -44,11 +72,11 @@ class Scheduled:
         store: Store,
         settings: Settings,
         *,
-        make: Callable[[Store, Settings, Week, int], WeeklyReport] | None = None,
+        make: Callable[[Store, Settings, Week, int], WeeklyReport] = apart,
     ) -> None:
         self._store = store
         self._settings = settings
-        self._make = make or (lambda store, settings, week, now: gather(store, settings, week, now=now))
+        self._make = make
         self._refused: dict[tuple[str, str], str] = {}
         self._made: WeeklyReport | None = None
 

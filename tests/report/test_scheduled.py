@@ -4,16 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
+from builders import requests
 from hypothesis import given
 from hypothesis import strategies as st
 from report.conftest import Posted, Start
 from report.examples import report
+from stored import stored
 
 from lora_watch import names
 from lora_watch.config import ReportSettings, Settings, parse
 from lora_watch.errors import LoraWatchError, NotEnoughHistory
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND
-from lora_watch.report.scheduled import DAYS, Scheduled, due
+from lora_watch.report.scheduled import DAYS, Scheduled, apart, due
 from lora_watch.report.weekly import WeeklyReport
 from lora_watch.report.weeks import WEEK, Week, week_named
 from lora_watch.service import Service
@@ -149,3 +151,13 @@ def test_the_service_runs_it_as_a_job_and_exports_its_last_success(tmp_path: Pat
     assert making.made == ["2026-W10"]
     last = service.exporter.registry.get_sample_value(names.JOB_LAST_SUCCESS, {"job": "report"})
     assert last == DUE / SECOND
+
+
+def test_a_report_is_gathered_in_a_process_of_its_own_and_what_is_missing_comes_back(tmp_path: Path):
+    week = week_named("1970-W02")
+    at = week.window.start // SECOND + 60
+    store = stored(tmp_path / "data", requests=requests(f"a:{at}/{at}/{at + 1}/{at + 9}"))
+    made = apart(store, Settings(), week, week.window.end)
+    assert [one.requests for one in made.pools] == [1]
+    with pytest.raises(NotEnoughHistory, match="1970-W01"):
+        apart(store, Settings(), week.before, week.window.end)
