@@ -43,6 +43,7 @@ bench: setup ## measure what benchmarks/README.md claims (installs the real vLLM
 	$(BIN)/python benchmarks/derive_scale.py
 	$(BIN)/python benchmarks/simulate_speed.py
 	$(BIN)/python benchmarks/locality_accuracy.py
+	$(BIN)/python benchmarks/what_if_accuracy.py --hours 1
 	$(BIN)/python benchmarks/attribution_study.py --runs 10 --hours 3
 	$(BIN)/python benchmarks/residency_coverage.py --windows 200 --days 2
 	$(BIN)/python benchmarks/demo_memory.py --seconds 180

@@ -6,10 +6,10 @@ with the plan really applied, and its misses are counted. Every router, with and
 """
 
 import argparse
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
@@ -104,9 +104,8 @@ def pinned(now: Scenario, foreseen: Foreseen, seed: int) -> Scenario:
     return now.model_copy(update={"pools": (pool.model_copy(update={"pins": pins}),)})
 
 
-def told_of(scenario: Scenario, hours: float, seed: int) -> tuple[Window, Store]:
-    """The scenario's tables, in a folder that is left behind for the system to clear."""
-    folder = Path(tempfile.mkdtemp(prefix="what-if-"))
+def told_of(scenario: Scenario, hours: float, seed: int, folder: Path) -> tuple[Window, Store]:
+    """The scenario's tables, in an empty folder."""
     return simulate(scenario, hours / 24, seed, folder).window, Store(folder)
 
 
@@ -135,20 +134,26 @@ class Told:
 
 
 def measured(name: str, hours: float, *, seed: int = 1, only: int | None = None) -> Iterator[Told]:
-    """The plans of a workload (the first ``only`` of them), foretold and applied."""
+    """The plans of a workload, foretold and applied: the first ``only`` of them, or all, and the five most asked for pinned."""
     now = workload(name)
-    window, store = told_of(now, hours, seed)
-    (one,) = held(store, window, lookback=DAY)
-    router = present(one.history, timed(one.history))
-    for case in list(cases(now))[:only]:
-        foreseen = foresee(one.history, router, case.plan)
-        _, applied = told_of(case.applied, hours, seed)
-        yield Told(name, case.name, foreseen.now.miss_ratio, foreseen.then.miss_ratio, missed(applied, foreseen.judged))
-    trace = one.history.trace
-    order = np.argsort(-np.bincount(trace.adapter[trace.adapter >= 0]), kind="stable")[:5]
-    foreseen = foresee(one.history, router, WhatIf(pins=tuple(one.history.names[code] for code in order)))
-    _, applied = told_of(pinned(now, foreseen, seed), hours, seed)
-    yield Told(name, "top 5 pinned", foreseen.now.miss_ratio, foreseen.then.miss_ratio, missed(applied, foreseen.judged))
+    with TemporaryDirectory(prefix="what-if-") as root:
+        window, store = told_of(now, hours, seed, Path(root) / "now")
+        (one,) = held(store, window, lookback=DAY)
+        router = present(one.history, timed(one.history))
+
+        def told(what: str, plan: WhatIf, applied: Callable[[Foreseen], Scenario]) -> Told:
+            foreseen = foresee(one.history, router, plan)
+            with TemporaryDirectory(dir=root) as folder:
+                _, then = told_of(applied(foreseen), hours, seed, Path(folder))
+                return Told(name, what, foreseen.now.miss_ratio, foreseen.then.miss_ratio, missed(then, foreseen.judged))
+
+        for case in list(cases(now))[:only]:
+            yield told(case.name, case.plan, lambda _, case=case: case.applied)
+        if only is None:
+            trace = one.history.trace
+            order = np.argsort(-np.bincount(trace.adapter[trace.adapter >= 0]), kind="stable")[:5]
+            pins = WhatIf(pins=tuple(one.history.names[code] for code in order))
+            yield told("top 5 pinned", pins, lambda foreseen: pinned(now, foreseen, seed))
 
 
 def main() -> None:
