@@ -106,7 +106,15 @@ def gather(
     pools = _pools(counted, week.latency(store, held), week.latency_by_hour(store, held), held)
     told("incidents", _COUNTED + 0.02)
     happened = _incidents(store, settings, chosen, held, lookback, pool, now)
-    advice, promises, article, policies = _advice(store, settings, chosen, held, lookback, told)
+    advice, promises, article, policies = _advice(
+        store,
+        settings,
+        chosen,
+        held,
+        lookback,
+        len(pools),
+        lambda what, share: told(what, _REPLAYED + (_ADVISED - _REPLAYED) * share),
+    )
     told("the rest", _ADVISED)
     head = Head(chosen, now, held, pool, complete=now >= chosen.window.end)
     lost = tuple(_lost(row) for row in counted.pools.iter_rows(named=True))
@@ -353,7 +361,7 @@ def _offender(
 
 
 def _advice(
-    store: Store, settings: Settings, chosen: Week, held: Window, lookback: int, told: Told
+    store: Store, settings: Settings, chosen: Week, held: Window, lookback: int, pools: int, told: Told
 ) -> tuple[tuple[Advised, ...], tuple[Promise, ...], tuple[Ruled, ...], tuple[Policies, ...]]:
     """What replay says of each pool; where it can say nothing, why."""
     window = Window(max(held.end - LEARNED, 0), held.end)
@@ -364,16 +372,14 @@ def _advice(
     try:
         for one in history.held(store, window, lookback=lookback, expected=announced_in(settings.diagnose.expected)):
             name = pool_title(*one.pool)
-            share = _REPLAYED + (_ADVISED - _REPLAYED) * len(advice) / (len(advice) + 1)
             prices = prices_of(settings, one.setup.base_model)
             now = present(one.history)
-            told(f"advice for {name}", share)
-            made = _recommended(one, prices)
+            mine = _share(told, name, len(advice) / max(pools, len(advice) + 1), 1 / max(pools, 1))
+            made = _recommended(one, prices, _share(mine, "advice", 0.0, 0.5))
             advice.append(Advised(name, made, "") if isinstance(made, Recommendation) else Advised(name, None, made))
             article.append(_ruled(name, made))
-            told(f"last week's advice for {name}", share)
-            promises.append(_promise(name, one, made, chosen.window, now, prices))
-            told(f"eviction policies for {name}", share)
+            promises.append(_promise(name, one, made, chosen.window, now, prices, _share(mine, "last week's advice", 0.5, 0.4)))
+            mine("eviction policies", 0.9)
             policies.append(compared(name, one.history, held, now))
     except NotEnoughHistory as error:
         if not advice:
@@ -387,15 +393,22 @@ def _advice(
     return tuple(advice), tuple(promises), tuple(article), tuple(policies)
 
 
-def _recommended(one: history.Held, prices: Prices) -> Recommendation | str:
+def _share(told: Told, of: str, start: float, part: float) -> Told:
+    """Tells the progress of a part of the work as a share of the whole."""
+    return lambda what, share: told(f"{of}: {what}", start + part * share)
+
+
+def _recommended(one: history.Held, prices: Prices, told: Told) -> Recommendation | str:
     """What is advised at the end of a history, or why nothing is."""
     try:
-        return recommend(one.history, one.setup, prices=prices)
+        return recommend(one.history, one.setup, prices=prices, told=told)
     except NotEnoughHistory as error:
         return str(error)
 
 
-def _promise(name: str, one: history.Held, made: Recommendation | str, window: Window, now: Present, prices: Prices) -> Promise:
+def _promise(
+    name: str, one: history.Held, made: Recommendation | str, window: Window, now: Present, prices: Prices, told: Told
+) -> Promise:
     """
     What would have been advised at the week's start, and what it would have done in the week: pins by a replay of them, the
     rest as the same change is judged at the week's end.
@@ -408,8 +421,9 @@ def _promise(name: str, one: history.Held, made: Recommendation | str, window: W
         return Promise(name, None, why=f"{much} of the time before the week, and advice needs {LEAST_BEFORE // DAY} days")
     if judged.end - judged.start < LEAST_JUDGED:
         return Promise(name, None, why=f"the week is {(judged.end - judged.start) / DAY:.1f} days old")
-    told = held_out(one.history, judged, now)
-    pins = told.advice
+    told("pins", 0.0)
+    tried = held_out(one.history, judged, now)
+    pins = tried.advice
     proven = pins.verdict is Verdict.ADVISED
     outcomes = [
         Outcome(
@@ -418,16 +432,17 @@ def _promise(name: str, one: history.Held, made: Recommendation | str, window: W
             pins.effect.swaps_removed if proven else None,
             pins.effect.low if proven else None,
             pins.effect.high if proven else None,
-            told.realised.swaps_removed,
+            tried.realised.swaps_removed,
             mine=True,
         )
     ]
-    past = _recommended(replace(one, history=one.history.during(Window(one.history.window.start, window.start))), prices)
+    before = replace(one, history=one.history.during(Window(one.history.window.start, window.start)))
+    past = _recommended(before, prices, _share(told, "all changes", 0.3, 0.7))
     if isinstance(past, Recommendation) and isinstance(made, Recommendation):
         outcomes += _changes(past, made, window)
-    outcomes += [Outcome(rule, "", None, None, None, effect.swaps_removed) for rule, effect in told.rules.items()]
-    outcomes += [Outcome(bound, "", None, None, None, share, "loads", bound=True) for bound, share in told.bounds.items()]
-    return Promise(name, judged, tuple(outcomes), told.realised.base_swaps)
+    outcomes += [Outcome(rule, "", None, None, None, effect.swaps_removed) for rule, effect in tried.rules.items()]
+    outcomes += [Outcome(bound, "", None, None, None, share, "loads", bound=True) for bound, share in tried.bounds.items()]
+    return Promise(name, judged, tuple(outcomes), tried.realised.base_swaps)
 
 
 def _changes(past: Recommendation, made: Recommendation, window: Window) -> Iterator[Outcome]:
