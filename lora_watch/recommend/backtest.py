@@ -11,7 +11,7 @@ from lora_watch.recommend.bounds import bounds
 from lora_watch.recommend.change_points import changes
 from lora_watch.recommend.history import History
 from lora_watch.recommend.judge import judged
-from lora_watch.recommend.pins import WEEK, Pins, advise_pins, rule_pins
+from lora_watch.recommend.pins import WEEK, Pins, advise_pins, held, rule_pins
 from lora_watch.recommend.present import Present, present
 from lora_watch.recommend.proof import effect
 
@@ -24,7 +24,8 @@ TOP_5, TOP_10, TOP_5_WEEK, ONE_SLOT = "top 5 of 30 days", "top 10 of 30 days", "
 class Week:
     """
     One held-out week: the ``advice`` on pins as it would have been given at its start (what it promised is the advice's effect),
-    what it would have ``realised`` (all 0 where nothing was to be pinned), what simple ``rules`` and one slot more would have, by
+    what it would have ``realised`` (all 0 where nothing was to be pinned), what it would have if nobody had released a pin before
+    the week was over (``unreleased``; see :func:`releases`), what simple ``rules`` and one slot more would have, by
     name, and the ``bounds``, shares of the loads. ``router`` is the one in the loop, None where requests kept their pods.
     """
 
@@ -34,6 +35,7 @@ class Week:
     miss_ratio: float | None
     advice: Advice
     realised: Effect
+    unreleased: Effect
     rules: dict[str, Effect]
     bounds: dict[str, float]
     router: str | None
@@ -70,12 +72,12 @@ def backtest(
     them (``now``, if it is given). ``progress`` is told (done, all) after each week.
     """
     end, start = history.window.end, history.window.start
-    held = [Window(end - n * WEEK, end - (n - 1) * WEEK) for n in range(weeks, 0, -1) if end - n * WEEK - BEFORE >= start]
+    weeks_held = [Window(end - n * WEEK, end - (n - 1) * WEEK) for n in range(weeks, 0, -1) if end - n * WEEK - BEFORE >= start]
     told: list[Week] = []
-    for week in held:
+    for week in weeks_held:
         told.append(held_out(history, week, now, opt_in))
         if progress is not None:
-            progress(len(told), len(held))
+            progress(len(told), len(weeks_held))
     return Backtest(tuple(told), history.provenance)
 
 
@@ -105,6 +107,7 @@ def held_out(history: History, week: Window, now: Present | None = None, opt_in:
         int(base.loads.sum()),
         base.miss_ratio,
         advice,
+        effect(base, held(history, week, router, ours) if ours else base, measured=measured),
         of(ours) if ours else effect(base, base, measured=measured),
         rules,
         bounds(history, week, router, base),

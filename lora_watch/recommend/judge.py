@@ -1,6 +1,6 @@
 """What a change would have made of a window of the past: both replayed, warmed by the day before, and compared day by day."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lora_watch.model import DAY, SECOND, Window
 from lora_watch.recommend.history import History
-from lora_watch.replay.cluster import replay
+from lora_watch.replay.cluster import PinChange, replay
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.policies import LRU, Policy
 from lora_watch.replay.routers import Router
@@ -60,20 +60,25 @@ def judged(
     more_slots: int = 0,
     more_pods: int = 0,
     policy: Policy = LRU,
+    changes: Sequence[PinChange] = (),
 ) -> Judged:
     """
     The replay of ``window`` on the pool's pods with ``pins`` (pod, adapter; None: those it has now), with so many slots more on
     each and so many pods more. Without a router requests keep their pods, and ValueError where pods are added. MIN (in
-    ``policy``) is replayed without holds, on the recorded pods.
+    ``policy``) is replayed without holds, on the recorded pods. ``changes`` are pins that begin or end meanwhile.
     """
     if more_pods and router is None:
         raise ValueError("requests as they were recorded go to no pod more: a router is needed")
     chosen = None if pins is None else tuple(pins)
     fleet = history.fleet(more_slots=more_slots, more_pods=more_pods, pins=chosen)
-    return told(history, window, router, Fleet(fleet.slots, seats=fleet.seats, pins=fleet.pins, policy=policy), more_pods)
+    return told(
+        history, window, router, Fleet(fleet.slots, seats=fleet.seats, pins=fleet.pins, policy=policy), more_pods, changes
+    )
 
 
-def told(history: History, window: Window, router: Router | None, fleet: Fleet, more_pods: int = 0) -> Judged:
+def told(
+    history: History, window: Window, router: Router | None, fleet: Fleet, more_pods: int = 0, changes: Sequence[PinChange] = ()
+) -> Judged:
     """The same for any fleet."""
     part = history.during(Window(window.start - WARM, window.end)).trace
     known = fleet.policy.eviction == 3
@@ -85,7 +90,7 @@ def told(history: History, window: Window, router: Router | None, fleet: Fleet, 
         at=part.at,
         hold=None if known else part.hold,
     )
-    outcome = replay(trace, fleet, router)
+    outcome = replay(trace, fleet, router, changes=changes)
     inside = trace.at >= window.start
     days = -(-(window.end - window.start) // DAY)
     day = (trace.at - window.start) // DAY

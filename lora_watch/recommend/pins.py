@@ -20,6 +20,7 @@ from lora_watch.recommend.judge import Judged, judged
 from lora_watch.recommend.placement import placed, work
 from lora_watch.recommend.present import Present, present
 from lora_watch.recommend.proof import Measure, Proof, effect, proof
+from lora_watch.recommend.release import releases
 from lora_watch.replay.routers import Rule
 
 WEEK = 7 * DAY
@@ -101,9 +102,12 @@ def advise_pins(history: History, now: Present | None = None, *, opt_in: Collect
     def judge(chosen: Sequence[Pins]) -> list[Judged]:
         return [judged(history, week, router.router, pins=pins) for week, pins in zip(weeks, chosen, strict=True)]
 
+    def judge_ours(chosen: Sequence[Pins]) -> list[Judged]:
+        return [held(history, week, router, pins) for week, pins in zip(weeks, chosen, strict=True)]
+
     best: tuple[Proof, int, list[Judged]] | None = None
     for count in lengths(most):
-        tried = judge([order(count) for order in orders])
+        tried = judge_ours([order(count) for order in orders])
         proven = proof(list(zip(bases, tried, strict=True)))
         if proven is not None and (best is None or proven.lower > best[0].lower):
             best = proven, count, tried
@@ -122,6 +126,11 @@ def advise_pins(history: History, now: Present | None = None, *, opt_in: Collect
         return PinAdvice(_nothing(history, router, weeks, learned, bases[-1], why), article, cut, bases[-1])
     advice = _advised(history, router, weeks, learned, bases, best[2], best[0], pins, measured)
     return PinAdvice(advice, article, cut, bases[-1])
+
+
+def held(history: History, window: Window, now: Present, pins: Pins) -> Judged:
+    """A window with our pins, each held until :func:`releases` lets it go."""
+    return judged(history, window, now.router, pins=pins, changes=releases(history, window, pins))
 
 
 def lengths(most: int) -> list[int]:
@@ -172,7 +181,8 @@ def _advised(
         learned=learned,
         method=_method(router, weeks),
         cost=f"{many} of {sum(history.slots)} slots serve nobody else any more",
-        risk="a pin that nobody asks for any more holds its slot: decide anew every week",
+        risk="release a pin that nobody asks for during a day, and all of them when new adapters take more than 10 % of the "
+        "requests (LoraNewAdapters): the promise counts on it; decide anew every week",
         can=None,
         how="",
         amount=many,

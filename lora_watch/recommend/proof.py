@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from lora_watch.recommend.advice import Effect, Verdict
 from lora_watch.recommend.judge import MONTH_HOURS, RESAMPLES, Judged
+from lora_watch.recommend.levers import LEAST_LOADS
 
 MODEL_ERROR = 0.03
 """Share of the loads within which the replay of a router may be wrong: a smaller effect is none."""
@@ -53,7 +54,8 @@ def _drawn(base: NDArray[np.float64], saved: NDArray[np.float64], days: int) -> 
 
 def proof(pairs: Sequence[tuple[Judged, Judged]], measure: Measure = Measure.COST) -> Proof | None:
     """
-    From (without, with) of each judged week; None where there was nothing to remove.
+    From (without, with) of each judged week; None where there were fewer than ``LEAST_LOADS`` loads, or none of
+    the measure: that would be chance.
 
     ``share = Σ (without − with − preloads) ÷ Σ without``, of the load cost or of swaps; preloads are spread over the days of
     their week. The lower bound is the 5 % quantile over days drawn anew. A next week of seven such days deviates by the spread of
@@ -63,7 +65,7 @@ def proof(pairs: Sequence[tuple[Judged, Judged]], measure: Measure = Measure.COS
     before = [_by_day(without, measure) for without, _ in pairs]
     after = [_by_day(given, measure) for _, given in pairs]
     base, saved = np.concatenate(before), np.concatenate(before) - np.concatenate(after)
-    if base.sum() <= 0:
+    if sum(int(without.loads.sum()) for without, _ in pairs) < LEAST_LOADS or base.sum() <= 0:
         return None
     share = float(saved.sum() / base.sum())
     shares = _drawn(base, saved, len(base))

@@ -78,7 +78,7 @@ def pin_gains_by_block(
     Block b holds the requests ``edges[b]`` … ``edges[b + 1] − 1`` (by index, without ``edges`` all of them); only the order of
     uses before it is carried over. Blocks add up: weigh them by age, or draw them anew, without another pass.
     """
-    count = max(trace.adapters, 1)
+    count = trace.adapters
     fleet = np.full(trace.pods, slots, dtype=np.int64) if isinstance(slots, int) else np.array(slots, dtype=np.int64)
     if fleet.shape != (trace.pods,) or fleet.min() < 1:
         raise ValueError(f"slots is one number from 1 for all of {trace.pods} pods or one for each, got {slots}")
@@ -91,8 +91,8 @@ def pin_gains_by_block(
     if room.min() < 1:
         raise ValueError("a pod needs at least one slot without a pin, so that a miss can load")
     weight = np.ones(count) if cost is None else np.array(cost, dtype=np.float64)
-    if weight.shape != (count,) or not np.isfinite(weight).all() or weight.min() < 0:
-        raise ValueError(f"a load costs a number from 0 for each of {trace.adapters} adapters")
+    if weight.shape != (count,) or not np.isfinite(weight).all() or weight.min(initial=0) < 0:
+        raise ValueError(f"a load costs a number from 0 for each of {count} adapters")
     bounds = np.array([0, len(trace)] if edges is None else edges, dtype=np.int64)
     if len(bounds) < 2 or (np.diff(bounds) < 0).any() or bounds[0] < 0 or bounds[-1] > len(trace):
         raise ValueError(f"blocks are between growing edges from 0 to {len(trace)}, got {bounds.tolist()}")
@@ -100,7 +100,7 @@ def pin_gains_by_block(
     _gains(trace.adapter, trace.pods_or_one(), bounds, np.minimum(room, count + 1), fixed, weight, gains)
     gains[:, fixed | (room == 1)[:, None]] = -np.inf
     gains[:, fixed] = 0.0
-    return gains[:, :, : trace.adapters]
+    return gains
 
 
 def pin_gains(
