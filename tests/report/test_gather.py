@@ -16,6 +16,7 @@ from lora_watch.explore import week as reading
 from lora_watch.jobs import Diagnoser
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
 from lora_watch.recommend.advice import Kind, Verdict
+from lora_watch.report.command import Asked, form_of
 from lora_watch.report.gather import gather
 from lora_watch.report.weekly import WeeklyReport
 from lora_watch.report.weeks import week_named
@@ -212,10 +213,16 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 def test_the_command_writes_the_form_that_the_files_ending_names(small: Store, tmp_path: Path):
-    for name, start in (("r.html", "<!doctype html>"), ("r.md", "# LoRA adapters"), ("r.json", "{")):
-        code, out, _ = run("--data", str(small.root), "--week", "1970-W02", "--out", str(tmp_path / name))
-        assert (code, out) == (0, "")
-        assert (tmp_path / name).read_text().startswith(start)
+    code, out, _ = run("--data", str(small.root), "--week", "1970-W02", "--out", str(tmp_path / "new" / "week.HTML"))
+    assert (code, out) == (0, "")
+    assert (tmp_path / "new" / "week.HTML").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("out", "form", "meant"), [(None, None, "md"), ("a.json", None, "json"), ("a.htm", None, "html"), ("a.txt", "md", "md")]
+)
+def test_the_form_is_that_of_the_option_else_of_the_file_else_markdown(out: str | None, form: str | None, meant: str):
+    assert form_of(Asked("last", None, form, None if out is None else Path(out), send=False)) == meant
 
 
 def test_the_command_prints_markdown_and_says_what_is_missing(small: Store):
