@@ -132,8 +132,8 @@ def test_pools_come_apart_and_the_busiest_first(tmp_path):
 def test_what_a_pod_that_is_gone_served_is_replayed_on_the_one_that_followed(tmp_path):
     late = DAY / SECOND
     requests = [
+        asked("b", 0, pod="stays"),
         asked("a", 1, pod="old"),
-        asked("b", 2, pod="stays"),
         asked("c", late, pod="new"),
         asked("d", late + 1, pod="stays"),
     ]
