@@ -218,7 +218,7 @@ def _rank_sign(asked: Asked, setup: Setup) -> Sign | None:
 
 
 def _unknown(foreseen: Foreseen, one: Held, asked: Asked) -> Iterator[str]:
-    if foreseen.then.load_share is None:
+    if foreseen.then.load_share_worst is None:
         yield "how long loads take: no load told its duration, so harm by loads cannot be foreseen"
     if asked.rank is not None and asked.load_seconds is None and _seconds_of(asked.rank, one) is None:
         yield "what a load of that rank takes: bytes or durations of loads are not known, the mean of the others stands for it"

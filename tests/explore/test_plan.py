@@ -4,7 +4,7 @@ import json
 from io import StringIO
 
 import pytest
-from adapter_folders import write_adapter, write_model
+from adapter_folders import write_adapter, write_model, write_tensors
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -145,6 +145,40 @@ def test_fewer_adapters_than_files_are_refused(tmp_path):
     write_adapter(tmp_path / "a" / "y")
     with pytest.raises(LoraWatchError, match="less than the 2 adapters"):
         make(Asked(str(write_model(tmp_path / "m")), adapters=(tmp_path / "a",), count=1), CostSettings())
+
+
+def test_more_than_twenty_adapters_are_cut_and_counted(tmp_path):
+    for number in range(23):
+        write_adapter(tmp_path / "all" / f"a{number:02}")
+    text = printed(make(Asked(str(write_model(tmp_path / "m")), adapters=(tmp_path / "all",)), CostSettings()))
+    assert "… 3 more" in text
+    assert "a22" not in text
+
+
+def test_many_that_vllm_refuses_are_counted(tmp_path):
+    for number in range(7):
+        write_adapter(tmp_path / "all" / f"a{number}", use_dora=True)
+    plan = make(Asked(str(write_model(tmp_path / "m")), adapters=(tmp_path / "all",)), CostSettings())
+    assert "… nor 2 more" in plan.notes
+
+
+def test_an_adapter_without_a_safetensors_file_is_taken_at_its_rank_and_that_is_told(tmp_path):
+    (write_adapter(tmp_path / "a") / "adapter_model.safetensors").unlink()
+    plan = make(Asked(str(write_model(tmp_path / "m")), adapters=(tmp_path / "a",)), CostSettings())
+    assert plan.adapters[0].bytes is None
+    assert any("bytes are unknown" in note for note in plan.notes)
+
+
+def test_modules_that_slots_do_not_know_are_told(tmp_path):
+    folder = write_adapter(tmp_path / "a")
+    write_tensors(folder / "adapter_model.safetensors", {"layers.0.router.lora_A.weight": (8, 256)})
+    plan = make(Asked(str(write_model(tmp_path / "m")), adapters=(folder,)), CostSettings())
+    assert any("router" in note for note in plan.notes)
+
+
+def test_pods_that_outnumber_adapters_cost_more_than_deployments_of_their_own():
+    plan = make(Asked("llama-3.1-8b", ranks=(8,), count=2, gpus=8, pod_requests_per_second=100), CostSettings())
+    assert "Deployments of their own take fewer GPUs" in printed(plan)
 
 
 @pytest.mark.parametrize("width", [60, 130])

@@ -133,6 +133,40 @@ def test_a_load_of_a_rank_takes_what_its_bytes_say(calm: Path):
     assert told.foreseen.plan.added.load_seconds == pytest.approx(0.5)
 
 
+def test_what_a_load_of_a_rank_takes_is_unknown_without_a_rank_of_the_slots(ring: Path):
+    told = answer(ring, add=1, split_of="top 1", rank=8)
+    assert any("what a load of that rank takes" in line for line in told.unknown)
+
+
+def test_pins_without_room_are_told(ring: Path):
+    told = answer(ring, pins=("legal", "sql"))
+    assert "1 pins found no room: a pod keeps one slot without a pin" in told.unknown
+    assert "not known: 1 pins" in printed(told)
+
+
+def test_harm_by_loads_cannot_be_foreseen_where_nobody_measured_any(tmp_path: Path):
+    made = Pod(slots=2, load=0.2).start(END - HOUR)
+    for at in range(600):
+        made.ask(END - (600 - at) * SECOND, NAMES[at % 3], hold=0.1)
+    stored(tmp_path, events=made.event_rows().with_columns(seconds=pl.lit(None, pl.Float64)), requests=made.request_rows())
+    told = answer(tmp_path, slots="3")
+    assert any("how long loads take" in line for line in told.unknown)
+    assert told.foreseen.now.load_share is None
+
+
+def test_where_no_router_is_like_the_present_one_that_is_told(tmp_path: Path):
+    """Two pods, each with adapters of its own: no router that is known keeps them apart."""
+    pods = [Pod(slots=2, load=0.2, name=f"pod-{n}").start(END - HOUR) for n in range(2)]
+    for at in range(1200):
+        pods[at % 2].ask(END - (1200 - at) * SECOND, f"{at % 2}-{at // 2 % 3}", hold=0.1)
+    for pod in pods:
+        events = pod.event_rows().with_columns(stream=pl.lit(f"agent/c/{pod.name}/boot"))
+        stored(tmp_path, events=events, requests=pod.request_rows())
+    told = answer(tmp_path, slots="3")
+    known = any("which router routes" in line for line in told.unknown)
+    assert known == (told.foreseen.router is None)
+
+
 def test_traffic_of_their_own_is_counted(calm: Path):
     told = answer(calm, add=2, rate=1.0)
     assert told.foreseen.moved == pytest.approx(0.5, abs=0.06)

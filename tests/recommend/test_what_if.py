@@ -261,6 +261,21 @@ def test_a_pods_loads_take_the_mean_of_what_was_measured():
     assert timed(history(RING, load_seconds=np.array([0.1, 0.3, np.nan]))).cold_load == SECOND // 5
 
 
+def test_what_is_too_much_for_engine_steps_is_replayed_request_by_request():
+    few = foreseen(WhatIf())
+    many = foreseen(WhatIf(slots=Number(10**6)))
+    assert few.method == "replay in engine steps on the recorded pods"
+    assert many.method == "replay on the recorded pods"
+
+
+def test_ten_minutes_without_a_request_are_no_peak():
+    at = np.concatenate([np.arange(300) * SECOND, 4000 * SECOND + np.arange(300) * SECOND])
+    trace = Trace([0, 1, 2] * 200, pod=[0] * 600, at=at, hold=[SECOND] * 600)
+    told = foreseen(WhatIf(), replace(history(RING[:600]), trace=trace, window=Window(0, 4300 * SECOND)))
+    assert told.now.peak is not None
+    assert told.now.peak.slots > 0
+
+
 def accuracy() -> ModuleType:
     """The benchmark, which is no part of the package."""
     path = Path(__file__).parents[2] / "benchmarks" / "what_if_accuracy.py"

@@ -50,6 +50,12 @@ def test_bytes_of_the_weights_are_those_of_all_files(tmp_path):
     assert read_model(folder).weight_bytes == 3 * 5 * 2 + 7 * 4
 
 
+def test_a_type_that_nobody_said_is_assumed_and_told(tmp_path):
+    told = read_model(write_model(tmp_path / "m", dtype=None))
+    assert told.bits == 16
+    assert "16 bits a weight" in told.assumed[0]
+
+
 def test_without_files_bytes_of_the_weights_are_unknown(tmp_path):
     assert read_model(write_model(tmp_path / "m")).weight_bytes is None
 
@@ -172,6 +178,28 @@ def test_a_file_that_is_cut_off_or_lies_about_its_header_is_refused(tmp_path, ra
     (folder / "adapter_model.safetensors").write_bytes(raw)
     with pytest.raises(SourceRejected, match="legal"):
         read_adapter(folder)
+
+
+def test_an_adapter_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(SourceRejected, match="No such file"):
+        read_adapter(tmp_path / "absent")
+
+
+def test_a_rank_that_no_engine_holds_is_told(tmp_path):
+    (reason,) = read_adapter(write_adapter(tmp_path / "a", 1024)).refused
+    assert "above 512" in reason
+
+
+def test_modules_to_save_that_are_no_names_are_refused(tmp_path):
+    with pytest.raises(SourceRejected, match="list of names"):
+        read_adapter(write_adapter(tmp_path / "a", modules_to_save={"x": 1}))
+
+
+def test_tensors_that_are_no_part_of_lora_count_in_bytes_and_name_no_module(tmp_path):
+    folder = write_adapter(tmp_path / "a")
+    write_tensors(folder / "adapter_model.safetensors", {"base_model.model.score.weight": (3, 4)})
+    told = read_adapter(folder)
+    assert (told.bytes, told.modules) == (24, ("q_proj", "v_proj"))
 
 
 @given(raw=st.binary(max_size=64))

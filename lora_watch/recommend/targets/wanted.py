@@ -31,10 +31,6 @@ class Wanted:
         """Pins and preloads: what an engine that knows no pins can at least have loaded, each once."""
         return tuple(dict.fromkeys((*self.pins, *self.preloads)))
 
-    def pinned_on(self) -> dict[str, tuple[str, ...]]:
-        """The pods of each pinned adapter, both in order."""
-        return _pods(self.pins)
-
     def loads_on(self) -> dict[str, tuple[str, ...]]:
         """The pods of each adapter that is pinned or preloaded."""
         return _pods(self.loaded)
