@@ -30,19 +30,21 @@ def sentence(advice: Sequence[Advice]) -> str:
     "Pin nothing; add one slot per pod: −58 % swaps (52 … 63 %) for 3,100 KV-cache tokens a pod." And where nothing is proven,
     that nothing needs changing, or that nothing that was tried helps.
     """
-    pins = [one for one in advice if one.kind is Kind.PINS]
-    proven = [one for one in pins if one.verdict is Verdict.ADVISED]
-    begin = ""
-    if pins:
-        begin = f"{_capital(proven[0].what)} ({removed(proven[0].effect)}); " if proven else "Pin nothing; "
     base = [one.effect.base_swaps for one in advice if one.effect.base_swaps is not None]
     if base and not any(base):
-        return "Change nothing: no request of the judged week made anybody leave a slot."
-    best = chosen([one for one in advice if one.kind is not Kind.PINS])
+        return "Change nothing: no request of the judged time made anybody leave a slot."
+    best = chosen(advice)
     if best is None:
-        return f"{begin}nothing else that was tried is proven to help." if begin else "Nothing that was tried is proven to help."
-    text = f"{begin}{_do(best)}: {removed(best.effect)}{f', for {best.cost}' if best.cost else ''}."
-    return text if begin else _capital(text)
+        return "Pin nothing, and change nothing: nothing that was tried is proven to help."
+    text = f"{_do(best)}: {removed(best.effect)}{f', for {best.cost}' if best.cost else ''}."
+    pins = [one for one in advice if one.kind is Kind.PINS]
+    if not pins or best.kind is Kind.PINS:
+        return _capital(text)
+    proven = [one for one in pins if one.verdict is Verdict.ADVISED]
+    if not proven:
+        return f"Pin nothing; {text}"
+    cannot = ", which this engine can't be told" if proven[0].can is False else ""
+    return f"{_capital(text)} To {proven[0].what} instead: {removed(proven[0].effect)}{cannot}."
 
 
 def removed(effect: Effect) -> str:

@@ -211,13 +211,13 @@ def trial(history: History, present: Present, *, gpus_per_pod: int = 1) -> Trial
     """
     judged = judged_window(history)
     part = history.during(Window(max(judged.start - WARM_UP, history.window.start), judged.end))
-    begun = _begun(history, part, judged, present, gpus_per_pod)
-    if begun.requests < FEWEST:
+    requests = int((part.trace.adapter[np.searchsorted(part.trace.at, judged.start) :] >= 0).sum())
+    if requests < FEWEST:
         days = (judged.end - judged.start) / DAY
         raise NotEnoughHistory(
-            f"of {days:.2g} days {begun.requests} requests for adapters are held: below {FEWEST} any change is chance"
+            f"of {days:.2g} days {requests} requests for adapters are held: below {FEWEST} any change is chance"
         )
-    return begun
+    return _begun(history, part, judged, present, gpus_per_pod)
 
 
 def _begun(history: History, part: History, judged: Window, present: Present, gpus_per_pod: int) -> Trial:
@@ -267,7 +267,9 @@ def counted(trial: Trial, told: Told, trace: Trace) -> Counted:
     started = lookup >= 0
     slot_wait = np.where(started, told.start[inside] - trace.at[inside], 0) / SECOND
     waited = slot_wait[started]
-    with_load = waited + np.where(missed, cost[np.maximum(adapter, 0)], 0.0)[started]
+    missing = missed[started]
+    with_load = waited.copy()
+    with_load[missing] += cost[adapter[missed]]
     p95 = float(np.quantile(with_load, 0.95)) if len(with_load) else float("nan")
     slot_p95 = float(np.quantile(waited, 0.95)) if len(waited) else 0.0
     return Counted(
