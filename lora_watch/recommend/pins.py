@@ -54,7 +54,7 @@ class PinAdvice:
 
 def moves_with_pins(now: Present) -> bool:
     """Whether the router looks at what is resident, so that a pin draws requests to its pod."""
-    return now.router is not None and now.router.rule not in (Rule.GIVEN, Rule.ROUND_ROBIN, Rule.RANDOM)
+    return now.router is not None and now.router.rule in (Rule.ARTICLE, Rule.RESIDENCY)
 
 
 def order_of(history: History, now: Present, allowed: NDArray[np.bool_], half_life: int | None = HALF_LIFE) -> Order:

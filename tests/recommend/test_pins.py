@@ -10,7 +10,7 @@ from lora_watch.recommend.advice import Place, Verdict
 from lora_watch.recommend.change_points import changes
 from lora_watch.recommend.pins import advise_pins, lengths, moves_with_pins, rule_pins
 from lora_watch.recommend.present import Present
-from lora_watch.replay.routers import ARTICLE, RANDOM, ROUND_ROBIN
+from lora_watch.replay.routers import ARTICLE, LLM_D, LLM_D_RESIDENCY, ROUND_ROBIN
 from tests.recommend.months import month, ring
 
 GIVEN = Present(None, None, 0, 0)
@@ -123,7 +123,9 @@ def test_numbers_of_pins_are_spread_up_to_all():
     assert lengths(56) == [7, 14, 21, 28, 35, 42, 49, 56]
 
 
-@pytest.mark.parametrize(("router", "moves"), [(None, False), (ROUND_ROBIN, False), (RANDOM, False), (ARTICLE, True)])
+@pytest.mark.parametrize(
+    ("router", "moves"), [(None, False), (ROUND_ROBIN, False), (LLM_D, False), (ARTICLE, True), (LLM_D_RESIDENCY, True)]
+)
 def test_a_pin_moves_requests_where_the_router_looks_at_what_is_resident(router, moves: bool):
     assert moves_with_pins(Present("x", router, 0, 0)) is moves
 

@@ -1,76 +1,50 @@
-"""The router that stands for the pool's own."""
+"""Which router stands for the present one."""
 
 import numpy as np
+import pytest
 
-from lora_watch.model import Window
-from lora_watch.recommend.history import History
-from lora_watch.recommend.present import PART, present
+from lora_watch.model import SECOND
+from lora_watch.recommend.present import ROUTERS, nearest, present, stays
 from lora_watch.replay.cluster import replay
 from lora_watch.replay.fleet import Fleet
-from lora_watch.replay.routers import ARTICLE, ROUND_ROBIN, Router
+from lora_watch.replay.routers import Router
 from lora_watch.replay.trace import Trace
+from tests.recommend.months import month, ring
 
-ADAPTERS, PODS, SLOTS = 40, 4, 4
 
-
-def _history(router: Router, requests: int, *, held: int = 0) -> History:
-    """Zipf(1.0) requests placed by ``router``; the last tenth of them holds its slot for ``held`` µs."""
+@pytest.mark.parametrize("name", ROUTERS)
+def test_the_router_that_placed_the_requests_is_found_again(name: str):
     random = np.random.default_rng(4)
-    weights = 1 / np.arange(1, ADAPTERS + 1)
-    adapter = random.choice(ADAPTERS, requests, p=weights / weights.sum()).astype(np.int32)
-    at = np.arange(requests, dtype=np.int64) * 100_000
-    hold = np.where(np.arange(requests) >= requests - requests // 10, held, 1_000).astype(np.int64)
-    free = Trace(adapter, adapters=ADAPTERS, pods=PODS, at=at, hold=hold)
-    pod = replay(free, Fleet(SLOTS), router).pod
-    return History(
-        Window(0, int(at[-1]) + 1),
-        Trace(adapter, adapters=ADAPTERS, pod=pod, pods=PODS, at=at, hold=hold),
-        tuple(f"a{i}" for i in range(ADAPTERS)),
-        tuple(f"pod-{i}" for i in range(PODS)),
-        (SLOTS,) * PODS,
-        np.full(ADAPTERS, 0.1),
-        np.full(ADAPTERS, -1, dtype=np.int64),
-        np.zeros(ADAPTERS, dtype=np.int64),
-        np.zeros(ADAPTERS, dtype=np.bool_),
-    )
+    weights = 1 / np.arange(1, 31)
+    codes = random.choice(30, 20_000, p=weights / weights.sum())
+    free = month(codes.tolist(), 0.2, slots=(3, 3, 3, 3), hold=4 * SECOND).trace
+    other = Router(**{field: getattr(ROUTERS[name], field) for field in ROUTERS[name].__slots__} | {"seed": 7})
+    pod = replay(Trace(free.adapter, adapters=30, pods=4, at=free.at, hold=free.hold), Fleet(3), other).pod
+    found = present(month(codes.tolist(), 0.2, slots=(3, 3, 3, 3), pod=pod.tolist(), hold=4 * SECOND))
+    assert found.name == name
+    assert found.router == ROUTERS[name]
+    assert found.how == f"with {name}"
+    assert found.loads == pytest.approx(found.recorded_loads, rel=0.05)
 
 
-def test_the_router_that_placed_the_requests_is_found() -> None:
-    assert present(_history(ARTICLE, 20_000)).name == "the article's affinity router"
-    assert present(_history(ROUND_ROBIN, 20_000)).name in {"round robin", "random"}
+def test_one_pod_has_no_router():
+    found = present(month(ring(4, 2), 2))
+    assert (found.name, found.router, found.loads, found.how) == (None, None, 60, "on the recorded pods")
 
 
-def test_hours_in_which_requests_wait_do_not_decide_it() -> None:
-    """In the last tenth, which by itself is long enough to be looked at, every pod is full and every router does the same."""
-    found = present(_history(ARTICLE, 8 * PART, held=8_000_000))
-    assert found.name == "the article's affinity router"
+def test_where_no_router_comes_near_the_recorded_pods_stand():
+    by_hand = [n // 250 % 2 for n in range(4000)]  # all on one pod for a while, then on the other: nobody routes so
+    found = present(month(ring(4, 100), 100, slots=(3, 3), pod=by_hand))
+    assert (found.name, found.loads) == (None, found.recorded_loads)
 
 
-def test_where_no_router_comes_near_pods_stay_as_recorded() -> None:
-    history = _history(ARTICLE, 20_000)
-    home = history.trace.adapter % PODS  # each adapter on one pod: fewer loads than any router makes
-    few = history.trace.adapter < PODS * SLOTS
-    trace = Trace(
-        history.trace.adapter[few],
-        adapters=ADAPTERS,
-        pod=home[few],
-        pods=PODS,
-        at=history.trace.at[few],
-        hold=history.trace.hold[few],
-    )
-    found = present(
-        History(
-            history.window,
-            trace,
-            history.names,
-            history.pods,
-            history.slots,
-            history.load_seconds,
-            history.bytes,
-            history.first_seen,
-            history.experiment,
-        )
-    )
-    assert found.name is None
-    assert found.loads == found.recorded_loads
-    assert found.how == "on the recorded pods"
+def test_of_routers_with_the_same_loads_the_one_that_keeps_adapters_where_they_are_recorded_stands():
+    assert nearest({"one": [10], "other": [11]}, [10], {"one": [0.2], "other": [0.9]}, [0.9]) == "other"
+    assert nearest({"one": [10], "other": [20]}, [10], {"one": [0.2], "other": [0.9]}, [0.9]) == "one"
+    assert nearest({"one": [0]}, [0]) is None
+
+
+def test_stays_are_the_requests_that_follow_their_adapters_last():
+    codes, pods = np.array([0, 1, 0, -1, 1, 0], dtype=np.int32), np.array([0, 1, 0, 0, 0, 1], dtype=np.int32)
+    assert stays(codes, pods) == 1 / 3
+    assert stays(codes[:2], pods[:2]) == 1.0
