@@ -34,7 +34,7 @@ from lora_watch.store.tables import Store
 NOW = HOUR
 """A pod that was heard of so shortly before the end of the window is there now."""
 KNOWN_BACK = 30 * DAY
-"""So far before the window it is looked for when adapters were asked for first."""
+"""So far before the window it is looked for when adapters were asked for first, and when pods started."""
 DEPLOYED = ("start", "snapshot", "pin", "unpin", *NAMING)
 PAGES = (names.SAMPLE_MAX_LORA, names.MAX_GPU_ADAPTERS)
 Told = Callable[[float], None]
@@ -67,8 +67,8 @@ def held(
 
     A request counts when it came, and is there once it finished. The pods are those that are there now (heard of in the last
     ``NOW``), with the slots that they have now; what a pod that is gone served is replayed on the one that followed it. Pods of
-    whose slots nobody told are left out, with their requests. ``lookback`` (µs): so far before the window's end pods may have
-    started. Each pool is read when it is asked for.
+    whose slots nobody told are left out, with their requests. ``lookback`` (µs): how far before the window's end is looked
+    at least, and ``KNOWN_BACK`` further, for how pods were started. Each pool is read when it is asked for.
 
     NotEnoughHistory where no pool has requests on pods of known slots; StoreError where a table can't be read.
     """
@@ -80,7 +80,8 @@ def held(
     wanted = [one for one in pools if pool is None or (one[1] or "") == pool]
     if not wanted:
         raise NotEnoughHistory(_nobody(store, window, pool, [one[1] or "" for one in pools]))
-    events = _events(store, Window(min(window.start, window.end - lookback), window.end))
+    since = min(window.start, window.end - lookback) - KNOWN_BACK  # a pod may have run for long
+    events = _events(store, Window(max(since, 0), window.end))
     pages = store.rows(SAMPLES, Window(window.end - NOW, window.end), pl.col("metric").is_in(PAGES))
     known, gaps = 0, []
     for place, one in enumerate(wanted):
