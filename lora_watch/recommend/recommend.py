@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lora_watch.model import DAY
+from lora_watch.model import DAY, HOUR, Window
 from lora_watch.recommend.advice import Advice, Kind, Recommendation, Setup, Verdict
 from lora_watch.recommend.bounds import bounds
 from lora_watch.recommend.cap import advise_cap
@@ -65,6 +65,7 @@ def recommend(
     NotEnoughHistory where nothing can be judged.
     """
     told("when the mix changed", 0.0)
+    history = _known(history)
     history = replace(history, changes=history.changes or changes(history))
     told("the present", 0.02)
     router = present(history)
@@ -92,6 +93,13 @@ def recommend(
     )
 
 
+def _known(history: History) -> History:
+    """The history from its first request on: before it nothing is known, which is not that nobody asked."""
+    if not len(history.trace) or history.trace.at[0] >= history.window.end:
+        return history
+    return replace(history, window=Window(max(int(history.trace.at[0]), history.window.start), history.window.end))
+
+
 def _with_means(advice: Advice, setup: Setup) -> Advice:
     """Advice on pins with whether and how this engine can be told."""
     if not advice.places:
@@ -106,7 +114,8 @@ def _short(judged: Trial) -> Iterator[str]:
     if any(judged.judged.start == at for at in judged.history.changes):
         yield "the mix of adapters changed in the last week: what is judged begins there, and is learned from there on"
     elif length < JUDGED:
-        yield f"changes are judged by {length / DAY:.2g} days, since no more is held: a week has hours that these do not"
+        long = f"{length / DAY:.2g} days" if length >= 2 * DAY else f"{length / HOUR:.2g} h"
+        yield f"changes are judged by {long}, since no more is held: a week has hours that these do not"
 
 
 ORDER = (Verdict.ADVISED, Verdict.NOT_WORTH, Verdict.UNPROVEN, Verdict.HARMFUL)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lora_watch.errors import NotEnoughHistory
-from lora_watch.model import DAY
+from lora_watch.model import DAY, Window
 from lora_watch.recommend.advice import Advice, Effect, Kind, Setup, Verdict
 from lora_watch.recommend.means import means
 from lora_watch.recommend.recommend import Prices, in_order, recommend
@@ -80,6 +80,14 @@ def test_five_days_are_judged_and_pins_are_not():
     assert [one.verdict for one in told.advice if one.kind is Kind.PINS] == [Verdict.UNPROVEN]
     assert any("judged by 4.4 days" in gap for gap in told.gaps)
     assert told.advice[0].kind is Kind.SLOTS
+
+
+def test_days_before_the_first_request_are_no_history():
+    one = history(["a", "b", "c"] * 1500, days=5)
+    early = replace(one, window=Window(one.window.start - 25 * DAY, one.window.end))
+    told = recommend(early, VLLM)
+    assert told.window == one.window
+    assert [one.verdict for one in told.advice if one.kind is Kind.PINS] == [Verdict.UNPROVEN]
 
 
 def test_no_request_is_not_enough():
