@@ -96,7 +96,7 @@ def test_hostile_names_are_text_on_the_page_and_do_nothing(tmp_path: Path, brows
     file = tmp_path / "hostile.html"
     file.write_text(html(hostile()), encoding="utf-8")
     watched = Watched(browser, file)
-    expect(watched.page.get_by_text("<script>alert(1)</script>", exact=True).first).to_be_visible()
+    expect(watched.page.get_by_role("rowheader", name="<script>alert(1)</script>", exact=True).first).to_be_visible()
     assert watched.page.locator("script, img, iframe, object").count() == 0
     assert re.search(r"default-src 'none'", watched.page.locator("meta[http-equiv]").get_attribute("content") or "")
     watched.shot("hostile")
