@@ -15,7 +15,7 @@ from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
 from lora_watch.recommend.history import History
 from lora_watch.replay.cluster import replay
 from lora_watch.replay.fleet import Fleet
-from lora_watch.replay.routers import ARTICLE, ROUND_ROBIN, Router
+from lora_watch.replay.routers import ARTICLE, LLM_D, ROUND_ROBIN, Router
 from lora_watch.replay.trace import Trace
 
 BIN = 10 * MINUTE
@@ -51,6 +51,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "ghost week": Workload(ghost=0.2),
     "A/B start": Workload(split=10),
     "batch scans": Workload(scans=12),
+    "llm-d's scorer": Workload(router=LLM_D),
 }
 
 

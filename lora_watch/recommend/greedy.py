@@ -39,8 +39,9 @@ def pooled_order(history: History, allowed: NDArray[np.bool_], half_life: int | 
     """
     Adapters by greedy gains on one pool of all slots: what pods behind a router that knows residency come to, within a point.
 
-    Each next one is the candidate with the largest gain beside those before it, as long as it gains more than its own load,
-    and at most ``slots − 1`` per pod. Not optimal (gains are not submodular): see the README of the benchmarks.
+    Each next one is the candidate with the largest gain beside those before it, up to ``slots − 1`` per pod: also where that gain
+    is negative, since two pins can be worth together what neither is alone. How many of them are pinned is decided elsewhere, by
+    replay. Not optimal (gains are not submodular), but near: benchmarks/README.md.
     """
     pool = Trace(history.trace.adapter, adapters=history.trace.adapters, at=history.trace.at)
     gains = _gains(history, pool, (sum(history.slots),), half_life)
@@ -50,7 +51,7 @@ def pooled_order(history: History, allowed: NDArray[np.bool_], half_life: int | 
         left[order] = False
         worth = np.where(left, gains([(0, a) for a in order])[0], -np.inf)
         best = int(worth.argmax()) if len(worth) else -1
-        if best < 0 or worth[best] <= 0:
+        if best < 0 or worth[best] == -np.inf:
             break
         order.append(best)
     return order
@@ -60,8 +61,8 @@ def recorded_order(history: History, allowed: NDArray[np.bool_], half_life: int 
     """
     (pod, adapter) by greedy gains on the recorded pods: exact where a pin changes nobody's pod.
 
-    Pods do not know of each other, so that every pass finds the next pin of each; they are put in order by what they gain.
-    An adapter can be there on several pods: every replica is worth its slot by itself.
+    As :func:`pooled_order` for each pod by itself. Pods do not know of each other, so that every pass finds the next pin of each;
+    they are put in order by what they gain. An adapter can be there on several pods: every replica is worth its slot by itself.
     """
     gains = _gains(history, history.trace, history.slots, half_life)
     chains: list[list[tuple[float, int]]] = [[] for _ in history.slots]
@@ -70,7 +71,7 @@ def recorded_order(history: History, allowed: NDArray[np.bool_], half_life: int 
         worth = np.where(allowed, gains(pins), -np.inf)
         for p, a in pins:
             worth[p, a] = -np.inf
-        found = [(p, int(row.argmax())) for p, row in enumerate(worth) if row.size and row.max() > 0]
+        found = [(p, int(row.argmax())) for p, row in enumerate(worth) if row.size and row.max() > -np.inf]
         if not found:
             break
         for p, a in found:
