@@ -15,6 +15,8 @@ from lora_watch.errors import LoraWatchError
 from lora_watch.rules.choices import Install, Profile
 
 if TYPE_CHECKING:
+    from polars import DataFrame
+
     from lora_watch.config import Settings
     from lora_watch.explore.situation import Finder
     from lora_watch.report.scheduled import Scheduled
@@ -162,8 +164,13 @@ def serve(config: ConfigFile = DEFAULT_CONFIG) -> None:
 
         return Scheduled(service.store, settings)
 
+    def advice(now: int) -> "DataFrame":
+        from lora_watch.explore.stored_advice import apart
+
+        return apart(service.store, settings, now)
+
     report = (lambda now: reporter().run(now)) if settings.report.enabled else None
-    service = Service(settings, sources, find=lambda window: finder()(window), report=report)
+    service = Service(settings, sources, find=lambda window: finder()(window), report=report, advise=advice)
     _guarded(service.run)
 
 

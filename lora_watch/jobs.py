@@ -10,7 +10,7 @@ from lora_watch.diagnose.life import Lived, Phase, Rules, State, advance, rememb
 from lora_watch.diagnose.stored import rows, states
 from lora_watch.errors import StoreConflict
 from lora_watch.model import DAY, SECOND, Window
-from lora_watch.schema import FINDINGS, HOURS, Batch
+from lora_watch.schema import ADVICE, FINDINGS, HOURS, Batch
 from lora_watch.sources.base import Source
 from lora_watch.store.days import replace_day
 from lora_watch.store.tables import Ledger, Store
@@ -19,6 +19,8 @@ ATTEMPTS = 10
 """How often a source is read again when another service commits in between; the last failure is passed on."""
 LOOKS = "findings"
 """The stream of looks: its position is when somebody looked last, µs UTC. Every look moves it, so two at once conflict."""
+GIVEN = "advice"
+"""The stream of advice: its position is when somebody gave some last, µs UTC."""
 Find = Callable[[Window], Sequence[Finding]]
 """What diagnoses a window."""
 
@@ -157,3 +159,22 @@ def close_hours(
         replace_day(store, HOURS, window.start, of_day(window))
         done += 1
     return done
+
+
+def advise(store: Store, give: Callable[[], pl.DataFrame], *, now: int, every: int) -> int:
+    """
+    Store new advice where the last, whoever's it was, is ``every`` (µs) old; returns the pools it is about, 0 where it is not
+    due.
+
+    ``give`` works it out: rows of ADVICE. Raises what it raises, and StoreError where nothing could be stored: the next look
+    tries again.
+    """
+    ledger = store.ledger(ADVICE)
+    last = ledger.refresh().get(GIVEN)
+    if last is not None and now < last + every:
+        return 0
+    found = give()
+    try:
+        return ledger.append(Batch(found, {GIVEN: now}), at=now).rows
+    except StoreConflict:  # another service gave it meanwhile
+        return 0

@@ -213,10 +213,27 @@ HOURS = Table(
 )
 """What closed hours say, worked out of the other tables: it can be deleted, and is worked out again."""
 
+ADVICE = Table(
+    "advice",
+    MappingProxyType(
+        {
+            **_WHERE,  # at = when it was given; pod and engine are null, it is about a pool
+            "id": pl.String(),  # the pool's name
+            "start": pl.Int64(),  # µs UTC, of the history it was learned from
+            "end": pl.Int64(),
+            "sentence": pl.String(),
+            "detail": pl.String(),  # JSON: the whole recommendation
+            **_HOW,
+        }
+    ),
+    key=("id", "at"),
+)
+"""What was recommended, and when."""
+
 MEASURED = (ADAPTER_EVENTS, REQUESTS, SAMPLES)
 """What was read from outside: where these end, the data end."""
 TABLES = (*MEASURED, FINDINGS)
-MAINTAINED = (*TABLES, HOURS)
+MAINTAINED = (*TABLES, HOURS, ADVICE)
 """What is merged, sorted, and dropped when it is old."""
 
 

@@ -13,10 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import FrameType
 
+import polars as pl
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -24,11 +26,11 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from lora_watch import jobs
 from lora_watch.config import LogSettings, Settings
 from lora_watch.diagnose.life import Change, Rules
-from lora_watch.errors import LoraWatchError, StoreError
+from lora_watch.errors import LoraWatchError, NotEnoughHistory, StoreError
 from lora_watch.explore import hours
 from lora_watch.explore.queries import Past, overview
 from lora_watch.exporter import Exporter
-from lora_watch.model import MINUTE, SECOND, Window
+from lora_watch.model import DAY, MINUTE, SECOND, Window
 from lora_watch.schema import FINDINGS
 from lora_watch.sources.base import Source
 from lora_watch.store.layout import Layout
@@ -53,7 +55,11 @@ _STORE = "the store"
 """Whose problems those of the tables are; no source can be called so."""
 REPORT_SECONDS = 300.0
 """Between two looks whether the weekly report is due: it is late by so much at most."""
-_READERS = ("derive", "diagnose", "report")
+ADVISE_SECONDS = 3600.0
+"""Between two looks whether advice is due."""
+ADVICE_EVERY = DAY
+"""Advice is a minute of two processors and a gigabyte, and a day changes little of it."""
+_READERS = ("derive", "diagnose", "report", "advise")
 """Jobs about what others collected."""
 _OUTCOMES = {EVENT_JOB_MISSED: "missed", EVENT_JOB_MAX_INSTANCES: "skipped", EVENT_JOB_ERROR: "crashed"}
 
@@ -67,7 +73,7 @@ class Service:
     """
     Collects, derives, diagnoses and maintains on a schedule, and serves the exporter. ``clock`` gives µs UTC; without ``find``,
     which says what is wrong in a window, nothing is diagnosed, and without ``report``, which is told the time and makes what is
-    due, no report is made.
+    due, no report is made; without ``advise``, which is told the time and works out rows of advice, none is stored.
 
     Each source is a job of its own, so that one that hangs holds up nobody else; each runs at most once at a time and a tick that
     comes too early is skipped, not queued.
@@ -81,6 +87,7 @@ class Service:
         clock: Callable[[], int] = wall_clock,
         find: jobs.Find | None = None,
         report: Callable[[int], None] | None = None,
+        advise: Callable[[int], pl.DataFrame] | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -99,6 +106,8 @@ class Service:
             self._jobs["diagnose"] = (settings.diagnose.interval.total_seconds(), _Looks(self, settings, find).run)
         if report is not None:
             self._jobs["report"] = (REPORT_SECONDS, lambda: report(self.now()))
+        if advise is not None:
+            self._jobs["advise"] = (ADVISE_SECONDS, lambda: self._advise(advise))
         self._jobs["hours"] = (HOURS_SECONDS, self.close_hours)
         self._jobs["maintain"] = (settings.store.maintenance.total_seconds(), self.maintain)
         self._states: dict[str, set[str]] = {}
@@ -163,6 +172,12 @@ class Service:
             until=self.now() - self.settle - HOURS_LATE,
             goes_on=lambda: time.perf_counter() - started < HOURS_AT_ONCE_SECONDS,
         )
+
+    def _advise(self, give: Callable[[int], pl.DataFrame]) -> None:
+        """New advice once a day; where too little is held for any, that is no failure."""
+        now = self.now()
+        with suppress(NotEnoughHistory):
+            jobs.advise(self._store, lambda: give(now), now=now, every=ADVICE_EVERY)
 
     def maintain(self) -> None:
         """Merge, sort and drop in the store."""

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from lora_watch.config import Settings
-from lora_watch.errors import LoraWatchError
+from lora_watch.errors import NotEnoughHistory
 from lora_watch.explore.expect import announced_in
-from lora_watch.explore.history import held
+from lora_watch.explore.history import Pool, held
 from lora_watch.explore.queries import newest
 from lora_watch.explore.status import window_of
 from lora_watch.model import SECOND, Window
@@ -20,6 +20,7 @@ from lora_watch.store.tables import Store
 class Advised:
     """A pool's recommendation, and from where its adapters are loaded, as far as told."""
 
+    pool: Pool
     recommendation: Recommendation
     paths: Mapping[str, str]
 
@@ -31,11 +32,11 @@ READING = 0.25
 
 
 def window_until(store: Store, last: str, at: str | None, now: int) -> Window:
-    """The window that ends where told, else where the data end. LoraWatchError where nothing is stored."""
+    """The window that ends where told, else where the data end. NotEnoughHistory where nothing is stored."""
     length, end = window_of(last, at)
     end = newest(store, now) if end is None else end
     if end is None:
-        raise LoraWatchError(f"nothing is stored yet in {store.root}: is `lora-watch serve` running?")
+        raise NotEnoughHistory(f"nothing is stored yet in {store.root}: is `lora-watch serve` running?")
     return Window(max(end - length, 0), end)
 
 
@@ -60,9 +61,9 @@ def advised(
             prices=prices_of(settings, one.setup.base_model),
             told=lambda what, share: told(f"{name}: {what}", READING + share * (1 - READING)),  # noqa: B023 - called at once
         )
-        paths = one.paths
+        whose, paths = one.pool, one.paths
         del one  # a month of the next pool needs its room
-        yield Advised(found, paths)
+        yield Advised(whose, found, paths)
 
 
 def prices_of(settings: Settings, model: str | None) -> Prices:
