@@ -74,7 +74,7 @@ def backtested(
         found = backtest(
             history,
             weeks,
-            progress=lambda done, every: told(f"{name}: week {done} of {every}", READING + (1 - READING) * done / every),  # noqa: B023 - called at once
+            progress=lambda done, every: told(f"{name}: week {done} of {every}", 1 - (1 - READING) * (every - done) / every),  # noqa: B023 - called at once
         )
         if not found.weeks:
             days = (history.window.end - history.window.start) / DAY
@@ -151,7 +151,7 @@ def row(week: Week) -> tuple[str, ...]:
         utc(week.window.start)[:10],
         f"{week.requests:,}",
         "–" if week.miss_ratio is None else percent(week.miss_ratio),
-        "too short a past" if none else str(week.advice.amount),
+        "too early" if none else str(week.advice.amount),
         "–" if week.kept is None else f"{_share(promised)} ({percent(promised.low or 0.0)} … {percent(promised.high or 0.0)})",
         _share(week.realised),
         {None: "–", True: "yes", False: "NO"}[week.kept],

@@ -14,7 +14,11 @@ def test_what_was_not_asked_for_in_three_days_is_none():
 
 
 def test_what_is_younger_than_a_week_is_none():
-    assert candidates(month(ring(2, 10), 10, first_seen=[3 * DAY, 3 * DAY + 1])).tolist() == [True, False]
+    assert candidates(month(ring(3, 10), 10, first_seen=[0, 3 * DAY, 3 * DAY + 1])).tolist() == [True, True, False]
+
+
+def test_what_was_there_when_requests_began_to_be_held_is_known():
+    assert candidates(month(ring(3, 4), 4, first_seen=[0, DAY, DAY + 1])).tolist() == [True, True, False]
 
 
 def test_an_experiment_is_none_unless_it_is_opted_in():
