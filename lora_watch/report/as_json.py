@@ -11,7 +11,7 @@ from lora_watch.model import Window
 from lora_watch.report.weekly import WeeklyReport
 from lora_watch.report.weeks import Week
 
-MOMENTS = frozenset({"at", "start", "end", "made_at", "learning_cut"})
+MOMENTS = frozenset({"at", "start", "end", "looked", "made_at", "learning_cut"})
 """Fields that are moments, µs UTC: told as ISO 8601."""
 FORM = 1
 """Of the shape: it grows by fields; a change of meaning counts it up."""

@@ -23,6 +23,7 @@ from lora_watch.explore.expect import announced_in
 from lora_watch.explore.looks import Looks
 from lora_watch.explore.panels import pool_title
 from lora_watch.explore.queries import newest
+from lora_watch.jobs import LOOKS
 from lora_watch.model import DAY, HOUR, SECOND, Window, worst
 from lora_watch.recommend.advice import Kind, Recommendation, Verdict
 from lora_watch.recommend.backtest import held_out
@@ -54,6 +55,7 @@ from lora_watch.report.weekly import (
     WeeklyReport,
 )
 from lora_watch.report.weeks import Week
+from lora_watch.schema import FINDINGS
 from lora_watch.store.tables import Store
 
 LEARNED = 30 * DAY
@@ -228,7 +230,7 @@ def _incidents(
         )
         for one in looked.pools
     ]
-    return Incidents(told=False, standing=tuple(standing))
+    return Incidents(told=False, standing=tuple(standing), looked=store.position(FINDINGS, LOOKS))
 
 
 def _gravest(one: Happened) -> tuple[int, float, int]:

@@ -208,12 +208,22 @@ def _incidents(report: WeeklyReport) -> Section:
             )
             for one in told.standing
         )
+        looked = report.incidents.looked
+        if looked is not None and looked >= report.head.week.window.start:
+            lead = (
+                f"None is stored: as far as a service looked (last {when(looked)}), nothing was found. One look at "
+                "the end of the data says:"
+            )
+        else:
+            lead = (
+                "No finding is stored for this week: what was wrong in it, and for how long, is unknown unless a "
+                "service looked. One look "
+                "at the end of the data says:"
+            )
         return Section(
             "incidents",
             "Incidents",
-            "No finding is stored for this week: what was wrong in it, and for how long, is unknown unless a service "
-            "looked. One look at the "
-            "end of the data says:",
+            lead,
             grids=(Grid("How each pool stood then", (Column("Pool", name=True), Column("State"), Column("In words")), stood),),
             notes=("`lora-watch serve` looks every minute and stores what it finds.",),
         )

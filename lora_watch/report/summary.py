@@ -36,7 +36,7 @@ def summary(
 ) -> tuple[str, ...]:
     """Five sentences or pairs of them, in this order; each says what is unknown."""
     return (
-        _happened(pools, incidents),
+        _happened(head, pools, incidents),
         _cost(lost),
         _who(offenders),
         _do(advice),
@@ -44,14 +44,16 @@ def summary(
     )
 
 
-def _happened(pools: Sequence[PoolWeek], incidents: Incidents) -> str:
+def _happened(head: Head, pools: Sequence[PoolWeek], incidents: Incidents) -> str:
     if not incidents.told:
+        looked = incidents.looked is not None and incidents.looked >= head.week.window.start
+        begin = "Nothing was found" if looked else "No service looked for incidents"
         bad = [one for one in incidents.standing if one.state not in ("healthy", "unknown")]
         if bad:
             what = "; ".join(f"{one.pool} stands at {one.state} ({_first(one.findings, one.sentence)})" for one in bad[:2])
-            return f"No service looked for incidents; at the end of the data {what}."
+            return f"{begin}; at the end of the data {what}."
         states = listed(list(dict.fromkeys(one.state for one in incidents.standing)))
-        return f"No incident is stored; at the end of the data pools are: {states}."
+        return f"{begin}; at the end of the data pools are: {states}."
     grave = incidents.found[0]
     harm = sum(one.harm_seconds for one in incidents.found)
     total = count(len(incidents.found), "incident")

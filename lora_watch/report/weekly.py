@@ -112,13 +112,15 @@ class Standing:
 @dataclass(frozen=True, slots=True)
 class Incidents:
     """
-    What was told of the week, the gravest first. ``told``: somebody looked (findings are stored); where nobody did, ``standing``
-    is all that is known, of one look at the end.
+    What was told of the week, the gravest first. ``told``: findings of it are stored; where none is, ``standing`` is what one
+    look at the end says, and ``looked`` when a service looked last (µs UTC; None: none ever did): from the week's end on it was
+    quiet, as far as somebody looked.
     """
 
     told: bool
     found: tuple[Happened, ...] = ()
     standing: tuple[Standing, ...] = ()
+    looked: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

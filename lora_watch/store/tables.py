@@ -306,6 +306,16 @@ class Store:
         at: int | None = self._read(table, rows.select(pl.col("at").max())).item()
         return at
 
+    def position(self, table: Table, stream: str) -> int | None:
+        """How far a stream of a table has come; None where nobody ever moved it. Of the whole table, whatever part this is."""
+        path = self.root / table.name
+        try:
+            with translated(f"opening table {table.name} in {path}", advice=UNREADABLE):
+                position: int | None = self._opened.newest(path).transaction_version(stream)
+        except FileNotFoundError:
+            return None
+        return position
+
     def days(self, table: Table) -> dict[date, int]:
         """How many rows there are of each day, as the log says: no file is opened. Of the whole table, whatever part this is."""
         path = self.root / table.name

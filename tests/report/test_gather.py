@@ -20,6 +20,7 @@ from lora_watch.report.command import Asked, form_of
 from lora_watch.report.gather import gather
 from lora_watch.report.weekly import WeeklyReport
 from lora_watch.report.weeks import week_named
+from lora_watch.report.written import FORMS
 from lora_watch.schema import REQUESTS
 from lora_watch.store.tables import Store
 
@@ -91,6 +92,18 @@ def test_a_week_of_four_requests_has_no_advice_and_says_why(told: WeeklyReport):
 def test_where_nobody_looked_one_look_at_the_end_says_how_pools_stand(told: WeeklyReport):
     assert not told.incidents.told
     assert [one.pool for one in told.incidents.standing] == ["c / p"]
+
+
+def test_a_quiet_week_in_which_a_service_looked_is_told_as_such(tmp_path: Path):
+    store = stored(
+        tmp_path, events=events(f"a:{START + 10}-", start_at=START, slots=2), requests=requests(f"a:{at(10, 10, 11, 20)}")
+    )
+    at_noon = (START + 43_200) * SECOND
+    Diagnoser(store, lambda _window: []).look(Window(at_noon - HOUR, at_noon), now=at_noon)
+    made = gather(store, Settings(), WEEK, now=NOW)
+    assert made.incidents.looked == at_noon
+    assert made.summary[0].startswith("Nothing was found; ")
+    assert "as far as a service looked (last Mon 5 Jan 12:00)" in FORMS["md"](made).replace("\\", "")
 
 
 def test_a_week_of_which_nothing_is_held_names_the_newest_rows(small: Store):

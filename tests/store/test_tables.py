@@ -91,6 +91,14 @@ def test_a_stream_that_moved_without_rows_is_remembered(tmp_path: Path):
     assert Store(tmp_path).ledger(ADAPTER_EVENTS).refresh()[STREAM] == 7
 
 
+def test_how_far_a_stream_has_come_is_read_without_making_a_table(tmp_path: Path):
+    store = Store(tmp_path)
+    assert store.position(REQUESTS, "s") is None
+    assert not (tmp_path / REQUESTS.name).exists()
+    store.ledger(REQUESTS).append(Batch(REQUESTS.empty(), {"s": 7}), at=1)
+    assert (store.position(REQUESTS, "s"), store.position(REQUESTS, "other")) == (7, None)
+
+
 def test_two_writers_of_one_stream_conflict_and_the_second_stores_nothing(tmp_path: Path):
     one, two = Store(tmp_path).ledger(ADAPTER_EVENTS), Store(tmp_path).ledger(ADAPTER_EVENTS)
     one.refresh(), two.refresh()
