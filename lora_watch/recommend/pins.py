@@ -17,7 +17,7 @@ from lora_watch.recommend.candidates import candidates
 from lora_watch.recommend.greedy import HALF_LIFE, pooled_order, recorded_order
 from lora_watch.recommend.history import History
 from lora_watch.recommend.judge import Judged, judged
-from lora_watch.recommend.placement import placed, work
+from lora_watch.recommend.placement import placed, replicas, spread, work
 from lora_watch.recommend.present import Present, present
 from lora_watch.recommend.proof import Measure, Proof, effect, proof
 from lora_watch.recommend.release import releases
@@ -30,6 +30,8 @@ JUDGED_WEEKS = 2
 """Weeks on which the number of pins is chosen, where there are so many."""
 LENGTHS = 8
 """Numbers of pins that are tried, spread evenly up to all that the order has."""
+REPLICAS = 4
+"""Second pods that are tried at most, for adapters that keep one busy; each must raise the lower bound."""
 ARTICLE_TOP = 5
 ARTICLE_DAYS = 30
 
@@ -97,35 +99,63 @@ def advise_pins(history: History, now: Present | None = None, *, opt_in: Collect
     bases = [judged(history, week, router.router) for week in weeks]
     before = [history.during(Window(since, week.start)) for week in weeks]
     orders = [order_of(past, router, candidates(past, opt_in)) for past in before]
-    most = max(len(order(history.trace.adapters * len(history.slots))) for order in orders)
-
-    def judge(chosen: Sequence[Pins]) -> list[Judged]:
-        return [judged(history, week, router.router, pins=pins) for week, pins in zip(weeks, chosen, strict=True)]
-
-    def judge_ours(chosen: Sequence[Pins]) -> list[Judged]:
-        return [held(history, week, router, pins) for week, pins in zip(weeks, chosen, strict=True)]
-
-    best: tuple[Proof, int, list[Judged]] | None = None
-    for count in lengths(most):
-        tried = judge_ours([order(count) for order in orders])
-        proven = proof(list(zip(bases, tried, strict=True)))
-        if proven is not None and (best is None or proven.lower > best[0].lower):
-            best = proven, count, tried
+    best = _choice(history, router, weeks, bases, orders)
     learned, measured = Window(since, end), bool(np.isfinite(history.load_seconds).any())
-    rule = judge(
-        [rule_pins(history.during(Window(history.window.start, week.start)), ARTICLE_TOP, ARTICLE_DAYS * DAY) for week in weeks]
-    )
+    known = [history.during(Window(history.window.start, week.start)) for week in weeks]
+    counted = [rule_pins(past, ARTICLE_TOP, ARTICLE_DAYS * DAY) for past in known]
+    rule = [judged(history, week, router.router, pins=pins) for week, pins in zip(weeks, counted, strict=True)]
     article = _article(history, router, weeks, bases, rule, measured)
-    if best is None or best[0].verdict is not Verdict.ADVISED:
-        why = _why_not(best[0] if best else None, best[1] if best else 0)
+    if best is None or best.proven.verdict is not Verdict.ADVISED:
+        why = _why_not(best)
         return PinAdvice(_nothing(history, router, weeks, learned, bases[-1], why), article, cut, bases[-1])
     newest = history.during(learned)
-    pins = order_of(newest, router, candidates(newest, opt_in))(best[1])
+    pins = spread(order_of(newest, router, candidates(newest, opt_in))(best.count), best.more, history.slots)
     if not pins:
         why = "no adapter is a candidate any more: none was asked for in the last three days"
         return PinAdvice(_nothing(history, router, weeks, learned, bases[-1], why), article, cut, bases[-1])
-    advice = _advised(history, router, weeks, learned, bases, best[2], best[0], pins, measured)
+    advice = _advised(history, router, weeks, learned, bases, best, pins, measured)
     return PinAdvice(advice, article, cut, bases[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """How many pins of each week's order, ``more`` of which adapters, what that proves, and the replays that do."""
+
+    proven: Proof
+    count: int
+    more: tuple[int, ...]
+    tried: list[Judged]
+
+
+def _choice(
+    history: History, router: Present, weeks: Sequence[Window], bases: Sequence[Judged], orders: Sequence[Order]
+) -> _Choice | None:
+    """
+    The number of pins with the largest lower bound over the weeks, then one pod more for each adapter that keeps one busy, where
+    that raises it. None where there is nothing to prove.
+    """
+    every = history.trace.adapters * len(history.slots)
+
+    def tried(count: int, more: tuple[int, ...]) -> _Choice | None:
+        pins = [spread(order(count), more, history.slots) for order in orders]
+        replays = [held(history, week, router, one) for week, one in zip(weeks, pins, strict=True)]
+        proven = proof(list(zip(bases, replays, strict=True)))
+        return None if proven is None else _Choice(proven, count, more, replays)
+
+    best: _Choice | None = None
+    for count in lengths(max(len(order(every)) for order in orders)):
+        best = _better(best, tried(count, ()))
+    if best is None or not moves_with_pins(router):
+        return best
+    need, chosen = replicas(history.during(weeks[-1])), best
+    for again in [a for _, a in orders[-1](best.count) for _ in range(need[a] - 1)][:REPLICAS]:
+        chosen = _better(chosen, tried(chosen.count, (*chosen.more, again))) or chosen
+    return chosen
+
+
+def _better(best: _Choice | None, other: _Choice | None) -> _Choice | None:
+    """The one with the larger lower bound."""
+    return other if best is None or (other is not None and other.proven.lower > best.proven.lower) else best
 
 
 def held(history: History, window: Window, now: Present, pins: Pins) -> Judged:
@@ -164,8 +194,7 @@ def _advised(
     weeks: Sequence[Window],
     learned: Window,
     bases: Sequence[Judged],
-    tried: Sequence[Judged],
-    proven: Proof,
+    best: _Choice,
     pins: Pins,
     measured: bool,  # noqa: FBT001
 ) -> Advice:
@@ -174,9 +203,9 @@ def _advised(
         kind=Kind.PINS,
         verdict=Verdict.ADVISED,
         what=f"pin {many} {'adapter' if many == 1 else 'adapters'} on {pods} {'pod' if pods == 1 else 'pods'}",
-        why=f"{many} pins chosen in the same way removed {proven.share:.1%} of the load time in weeks that the choice had not "
-        f"seen; drawing days anew, at least {proven.lower:.1%} in 95 of 100 cases",
-        effect=_promise(bases, tried, measured),
+        why=f"{many} pins chosen in the same way removed {best.proven.share:.1%} of the load time in weeks that the choice had "
+        f"not seen; drawing days anew, at least {best.proven.lower:.1%} in 95 of 100 cases",
+        effect=_promise(bases, best.tried, measured),
         judged=Window(weeks[0].start, weeks[-1].end),
         learned=learned,
         method=_method(router, weeks),
@@ -212,12 +241,12 @@ def _nothing(history: History, router: Present, weeks: Sequence[Window], learned
     )
 
 
-def _why_not(proven: Proof | None, count: int) -> str:
-    if proven is None:
-        return "no number of pins removes a load: either nothing is loaded, or no adapter is a candidate"
+def _why_not(best: _Choice | None) -> str:
+    if best is None:
+        return "no number of pins removes a load: either next to nothing is loaded, or no adapter is a candidate"
     return (
-        f"the best number of pins, {count}, changed the load time by {-proven.share:+.1%} in weeks that the choice had not seen "
-        f"(lower bound of what it removes: {proven.lower:.1%}): not above the replay's own error of 3 %"
+        f"the best number of pins, {best.count}, changed the load time by {-best.proven.share:+.1%} in weeks that the choice "
+        f"had not seen (lower bound of what it removes: {best.proven.lower:.1%}): not above the replay's own error of 3 %"
     )
 
 

@@ -41,6 +41,23 @@ def placed(adapters: Sequence[int], work: Sequence[float], slots: Sequence[int])
     return tuple((homes[a], a) for a in adapters if a in homes)
 
 
+def spread(pins: Sequence[tuple[int, int]], more: Sequence[int], slots: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """
+    ``pins`` and one pin more for each adapter in ``more`` that is among them, on the pod with most room that has not got it yet;
+    none where no pod has a slot to spare.
+
+    >>> spread([(0, 7), (0, 8)], [7, 9], slots=[3, 2, 3])
+    ((0, 7), (0, 8), (2, 7))
+    """
+    every = list(pins)
+    for a in more:
+        room = {p: count - 1 - sum(q == p for q, _ in every) for p, count in enumerate(slots) if (p, a) not in every}
+        free = [p for p in room if room[p] > 0]
+        if free and any(b == a for _, b in pins):
+            every.append((max(free, key=lambda one: (room[one], -one)), a))
+    return tuple(every)
+
+
 def replicas(history: History) -> list[int]:
     """
     Pods that each adapter needs: ``ceil(q95 of its requests in flight, 5-minute means ÷ (0.6 · seats of a pod))``, at least 1.

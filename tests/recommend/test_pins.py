@@ -98,6 +98,14 @@ def test_behind_an_affinity_router_each_pin_is_on_one_pod():
         assert sum(place.pod == pod for place in told.advice.places) <= 2
 
 
+def test_an_adapter_that_keeps_a_pod_busy_is_tried_on_a_second_one():
+    random = np.random.default_rng(5)
+    codes = np.where(random.random(16 * 300) < 0.7, 0, random.integers(1, 12, 16 * 300)).tolist()
+    told = advise_pins(month(codes, 16, slots=(3, 3), hold=DAY), AFFINE)  # 210 requests of the first are in flight at once
+    assert all(sum(place.pod == pod for place in told.advice.places) <= 2 for pod in ("p0", "p1"))
+    assert told.advice.amount == len(told.advice.places)
+
+
 @settings(deadline=None, max_examples=8)
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 3), min_size=1, max_size=2), st.sampled_from([GIVEN, AFFINE]))
 def test_no_pod_is_ever_pinned_full_and_the_same_history_gives_the_same_advice(seed: int, slots: list[int], now: Present):

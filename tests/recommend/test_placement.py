@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lora_watch.model import HOUR, MINUTE, SECOND
-from lora_watch.recommend.placement import placed, replicas, work
+from lora_watch.recommend.placement import placed, replicas, spread, work
 from tests.recommend.months import month, ring
 
 
@@ -38,3 +38,9 @@ def test_an_adapter_needs_a_pod_for_each_154_requests_in_flight(a_minute: int, p
 def test_without_requests_one_pod_is_enough():
     assert replicas(month([], 1, adapters=2)) == [1, 1]
     assert replicas(month(ring(2, 1), 1)) == [1, 1]
+
+
+def test_a_second_pod_is_one_with_room_that_has_not_got_the_adapter():
+    assert spread([(0, 7), (1, 8)], [7, 8, 7], [3, 3]) == ((0, 7), (1, 8), (1, 7), (0, 8))
+    assert spread([(0, 7)], [7], [2, 1]) == ((0, 7),)
+    assert spread([], [7], [4, 4]) == ()
