@@ -40,7 +40,7 @@ QUIET = (
 )
 PAGES = ("now", "timeline", "adapters", "latency", "capacity", "sources")
 PATIENCE = 120.0
-WARM_SECONDS = 40.0
+WARM_SECONDS = 90.0
 """After its start the explorer asks the usual questions by itself; nobody is measured meanwhile."""
 WATCH = """() => {
   const all = s => [...document.querySelectorAll(s)];

@@ -10,7 +10,7 @@ from lora_watch.explore.adapters import WEEK, Known, Sat, hours_of_week, joined,
 from lora_watch.explore.colours import colour_of
 from lora_watch.explore.view import moment
 from lora_watch.model import Window
-from widgets import charts, notes, pages, questions, scene, tables
+from widgets import advice, charts, notes, pages, questions, scene, tables
 
 PICKED = "lw_adapters_picked"
 
@@ -76,6 +76,7 @@ if told is not None and earlier is not None:
             st.session_state[PICKED] = chosen
             scene.change(view.of("adapter", chosen))
             st.rerun()
+        advice.show(page, "What to pin", ("pins", "preload", "unpin"))
         if view.adapter:
             week = replace(page, window=wide)
             days = week.parts(questions.requests(week, week.told(questions.closed(week)) or ()))

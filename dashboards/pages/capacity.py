@@ -7,18 +7,22 @@ import streamlit as st
 
 from lora_watch.derive.groups import POOL, of_pool
 from lora_watch.explore import capacity_figures, capacity_words
-from lora_watch.explore.capacity import SPAN, Pool, Room, compared, month_of, planned, slots_of
+from lora_watch.explore.capacity import Pool, Room, month_of, slots_of
 from lora_watch.explore.extent import LOOKED_AT, adapters_of
 from lora_watch.explore.markup import badge, shown
 from lora_watch.explore.panels import pool_title
 from lora_watch.explore.routing import routed
 from lora_watch.model import MINUTE, SECOND
 from lora_watch.recommend.levers import ROUTERS, Levers, Plan
-from widgets import charts, notes, questions, scene, tables
+from widgets import advice, charts, notes, questions, scene, tables
+from widgets.address import Address
 
 AS_NOW = "as now"
+SLIDERS = {"slots": 8, "pods": 8, "pins": 20, "variants": 30}
+"""What can be added, and how much of it."""
 page = scene.scene()
-view, window, last = page.view, page.window, page.last(SPAN)
+view, window = page.view, page.window
+address = Address(view)
 
 
 def curves(told: Room, pool: Pool, slots: dict[str, int], plan: tuple[int, float] | None) -> None:
@@ -57,44 +61,60 @@ def curves(told: Room, pool: Pool, slots: dict[str, int], plan: tuple[int, float
 def wished(levers: Levers | None, slots: dict[str, int]) -> Plan:
     present = None if levers is None else levers.router
     columns = st.columns(5, gap="medium")
+    for name, most in SLIDERS.items():
+        address.number(name, f"lw_plan_{name}", 0, most)
+    address.choice("router", "lw_plan_router", [AS_NOW, *ROUTERS])
     router = columns[2].selectbox("Routing", [AS_NOW, *ROUTERS], key="lw_plan_router", disabled=len(slots) < 2)
     chosen = None if router == AS_NOW else router
     fixed = len(slots) < 2 or (present is None and chosen is None)
-    pods = columns[1].slider("More pods", 0, 8, 0, key="lw_plan_pods", disabled=fixed)
-    return Plan(
-        slots=columns[0].slider("More slots per pod", 0, 8, 0, key="lw_plan_slots"),
+    pods = columns[1].slider("More pods", 0, SLIDERS["pods"], key="lw_plan_pods", disabled=fixed)
+    plan = Plan(
+        slots=columns[0].slider("More slots per pod", 0, SLIDERS["slots"], key="lw_plan_slots"),
         pods=0 if fixed else pods,
-        pins=columns[3].slider("Pins, most asked for first", 0, 20, 0, key="lw_plan_pins"),
+        pins=columns[3].slider("Pins, most asked for first", 0, SLIDERS["pins"], key="lw_plan_pins"),
         router=chosen,
-        variants=columns[4].slider("More adapters (A/B test)", 0, 30, 0, key="lw_plan_variants"),
+        variants=columns[4].slider("More adapters (A/B test)", 0, SLIDERS["variants"], key="lw_plan_variants"),
     )
+    for name in SLIDERS:
+        if value := getattr(plan, name):
+            address.keep(name, str(value))
+    if chosen is not None:
+        address.keep("router", chosen)
+    if levers is None:  # whether there may be more pods is not known yet
+        address.leave("pods")
+    return plan
 
 
 def routing(pool: Pool, slots: dict[str, int]) -> None:
     notes.heading("Routing: where a request would have gone")
-    names = page.later("asked_for", adapters_of, page.store, part := page.last(LOOKED_AT), window=part, of="adapters") or []
+    part = page.last(LOOKED_AT)
+    names = page.later("asked_for", adapters_of, page.store, part, window=part, of="adapters") or []
     names = list(dict.fromkeys([*view.adapter, *names]))
     if not names or not slots:
         notes.nothing("No adapter was asked for in the end of this window, or no pod's slots are known.")
+        address.leave("adapter", "at")
         return
     first, last = (at // SECOND for at in (window.start, window.end - 1))
     left, right = st.columns(2, gap="medium")
+    address.choice("adapter", "lw_routing_adapter", names)
     adapter = left.selectbox("Adapter", names, format_func=shown, key="lw_routing_adapter")
     at = last
     if last > first:
         moments = [
             datetime.fromtimestamp(one, UTC).replace(tzinfo=None) for one in (first, max(last - MINUTE // SECOND, first), last)
         ]
+        key = f"lw_moment_{view.digest}"
+        asked = address.number("at", None, first, last)
+        if key not in st.session_state or address.anew:
+            st.session_state[key] = moments[1] if asked is None else datetime.fromtimestamp(asked, UTC).replace(tzinfo=None)
         chosen = right.slider(
-            "Moment (UTC)",
-            moments[0],
-            moments[2],
-            moments[1],
-            format="YYYY-MM-DD HH:mm:ss",
-            step=timedelta(seconds=1),
-            key=f"lw_moment_{view.digest}",
+            "Moment (UTC)", moments[0], moments[2], format="YYYY-MM-DD HH:mm:ss", step=timedelta(seconds=1), key=key
         )
+        if chosen != moments[1]:
+            address.keep("at", str(round(chosen.replace(tzinfo=UTC).timestamp())))
         at = round(chosen.replace(tzinfo=UTC).timestamp())
+    if adapter != names[0]:
+        address.keep("adapter", adapter)
     told = page.later(
         "routed", routed, page.store, pool, slots, adapter, at * SECOND, page.lookback, key=(pool, adapter, at), of="scores"
     )
@@ -117,27 +137,14 @@ if told is not None:
     unknown = told.pods.filter(of_pool(pool) & pl.col("slots").is_null()).height
     notes.heading("What if")
     notes.plain(capacity_words.replayed(told.window, slots, unknown))
-    levers = page.later(
-        "levers",
-        compared,
-        page.store,
-        last,
-        pool,
-        slots,
-        key=(pool, *sorted(slots.items())),
-        window=last,
-        of="what each lever does",
-    )
+    levers = page.told(questions.levers(page, pool, slots))
     plan = wished(levers, slots)
     point = None
     if levers is not None:
         if not slots:
             notes.nothing("No pod's slots are known, so nothing can be replayed: an agent, or the engine's own page, tells them.")
         else:
-            key = (pool, *sorted(slots.items()), plan, levers.router)
-            future = page.later(
-                "plan", planned, page.store, last, pool, slots, plan, levers.router, key=key, window=last, of="the replay"
-            )
+            future = page.told(questions.plan(page, pool, slots, plan, levers.router))
             if future is not None:
                 cost = page.settings.cost
                 month = (month_of(future.base_pods, cost), month_of(future.pods, cost))
@@ -165,4 +172,6 @@ if told is not None:
             tables.table("levers", capacity_words.lever_rows(levers), capacity_words.LEVERS)
         else:
             notes.plain("Too few loads in this hour for any lever to be told from chance.")
+    advice.show(page, "What the last week proves", pool=pool)
     routing(pool, slots)
+    address.write()

@@ -7,8 +7,8 @@ import streamlit as st
 
 from lora_watch.diagnose.diagnosis import PoolState
 from lora_watch.diagnose.finding import Finding
+from lora_watch.diagnose.life import Phase
 from lora_watch.explore import panels
-from lora_watch.explore.looks import Look
 from lora_watch.explore.now import Limits, limits
 from lora_watch.explore.now_tiles import numbers
 from lora_watch.explore.runbooks import runbook
@@ -31,8 +31,7 @@ def read_runbook(kind: str) -> None:
     st.markdown(runbook(kind) or "There is none of this kind.")
 
 
-def card(found: Finding, look: Look) -> None:
-    phase = look.phases.get(found.key)
+def card(found: Finding, phase: Phase | None) -> None:
     with st.container(key=f"lw_finding_{found.key}", gap="small"):
         st.html(panels.finding(found, page.window.end, str(phase) if phase else ""))
         with st.container(horizontal=True, gap="medium", vertical_alignment="center"):
@@ -49,6 +48,7 @@ def card(found: Finding, look: Look) -> None:
 page = scene.scene()
 # the numbers first: a look for findings takes longer, and would hold them up
 told = page.told(questions.numbers(page))
+known = page.told(questions.stored(page)) or []
 look = None
 if told is not None:
     look = page.told(questions.findings(page, scene.looks()))
@@ -75,13 +75,19 @@ for key in dict.fromkeys([*states, *rows]):
         st.html(numbers(rows[key], course, limits(states[key].margins, rows[key]) if key in states else Limits()))
         if bar := share_bar(rows[key]):
             st.html(bar)
+if look is None and known:  # what a service told, until the page has looked itself
+    notes.heading("Findings")
+    notes.plain("As they were stored; a look of this page's own is being made.")
+    for state in known:
+        if is_chosen(state.finding):
+            card(state.finding, state.phase)
 if look is not None:
     found = [one for one in look.diagnosis.findings if is_chosen(one)]
     notes.heading("Findings")
     if not found and states:
         notes.plain("Nothing was found.")
     for one in found:
-        card(one, look)
+        card(one, look.phases.get(one.key))
     if look.diagnosis.gaps:
         with st.expander("What can't be told, and what would tell it"):
             st.html(panels.gaps(look.diagnosis.gaps))

@@ -10,6 +10,8 @@ T = TypeVar("T")
 
 KEPT = 512
 """Answers that are kept: those of a month by days, some times over. They are derived results, kilobytes each."""
+LINES = 64
+"""Lines of questions of which the newest answer is kept for who comes while the next one is worked out."""
 WORKERS = 2
 """Questions worked on at once: more would only share the processors and add up their memory."""
 
@@ -27,6 +29,7 @@ class Answers:
         self._keep = keep
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="answer")
         self._held: OrderedDict[Hashable, Future[Any]] = OrderedDict()
+        self._told: OrderedDict[Hashable, tuple[Hashable, Any]] = OrderedDict()
         self._lock = Lock()
 
     def ask(self, question: Hashable, answer: Callable[[], T]) -> Future[T]:
@@ -42,6 +45,19 @@ class Answers:
                 _, oldest = self._held.popitem(last=False)
                 oldest.cancel()
             return held
+
+    def keep(self, line: Hashable, moment: Hashable, answer: Any) -> None:
+        """This is the newest answer on a line of questions that differ in their moment only, whoever looks."""
+        with self._lock:
+            self._told.pop(line, None)
+            self._told[line] = (moment, answer)
+            while len(self._told) > LINES:
+                self._told.popitem(last=False)
+
+    def newest(self, line: Hashable) -> tuple[Any, Any] | None:
+        """The newest answer on a line, with its moment; None where none is kept."""
+        with self._lock:
+            return self._told.get(line)
 
     def __len__(self) -> int:
         return len(self._held)

@@ -24,21 +24,27 @@ LABEL = 28
 """Characters of a name beside a line or a bar; the whole of it is in the table and where the pointer rests."""
 
 
+NUMBERS_MARGIN = (56, 40)
+"""Pixels left of numbers and below times: a margin that the browser has to find has it draw everything twice."""
+
+
 def figure(*, height: int = HEIGHT, y_title: str = "", window: Window | None = None) -> go.Figure:
     """
     An empty figure. ``y_title`` is what the vertical axis counts, with its unit. With ``window`` the horizontal axis is time,
     from its begin to its end: hand over times as :func:`moments` makes them.
     """
     drawn = go.Figure()
+    timed = window is not None
+    left, bottom = NUMBERS_MARGIN if timed else (8, 8)
     drawn.update_layout(
         height=height,
-        margin={"l": 8, "r": 12, "t": 28 if y_title else 8, "b": 8},
+        margin={"l": left, "r": 12, "t": 28 if y_title else 8, "b": bottom},
         showlegend=False,
-        hovermode="x unified" if window is not None else "closest",
+        hovermode="x unified" if timed else "closest",
         hoverlabel={"namelength": LABEL},
         uirevision="kept",
-        xaxis={"automargin": True, "showgrid": False, "zeroline": False},
-        yaxis={"automargin": True, "zeroline": False, "rangemode": "tozero", "fixedrange": True},
+        xaxis={"automargin": not timed, "showgrid": False, "zeroline": False},
+        yaxis={"automargin": not timed, "zeroline": False, "rangemode": "tozero", "fixedrange": True},
     )
     if y_title:  # above the axis, where it is read without turning one's head
         drawn.add_annotation(

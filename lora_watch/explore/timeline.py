@@ -23,7 +23,7 @@ from lora_watch.store.tables import DAMAGED, Store, translated
 
 LANE = (*ENGINE, "slot")
 """One slot of one engine."""
-MOST_STAYS = 2_000
+MOST_STAYS = 800
 """Stays that are drawn one by one; more are drawn as cells."""
 COLUMNS = 720
 """Cells side by side, at most."""

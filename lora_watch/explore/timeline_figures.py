@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lora_watch.derive.groups import ENGINE, POOL
 from lora_watch.explore import colours
-from lora_watch.explore.figures import figure, label, moments
+from lora_watch.explore.figures import NUMBERS_MARGIN, figure, label, moments
 from lora_watch.explore.timeline import LANE, Part
 from lora_watch.model import MINUTE, SECOND, Window
 
@@ -27,6 +27,9 @@ SLOTS_PIXELS = 460
 ROW_PIXELS = 120
 GAP_PIXELS = 44
 STRIP_PIXELS = 4
+LETTER_PIXELS, MOST_MARGIN = 6.6, 240
+MARKED = 60
+"""Points up to which each has a mark."""
 PALE = "rgba(138,143,152,0.28)"
 """Of adapters that are not followed while others are."""
 GAP = 0.4
@@ -96,7 +99,6 @@ def timeline_figure(
         low = max(top - height / total, 0.0)
         axis = {
             "domain": [low, top],
-            "automargin": True,
             "zeroline": False,
             "fixedrange": True,
             "rangemode": "tozero",
@@ -119,7 +121,7 @@ def timeline_figure(
         hovermode="closest",
         dragmode="select",
         selectdirection="h",
-        margin={"t": 30},
+        margin={"t": 30, "l": _margin(placed.pods)},
         bargap=0,
     )
     for start, end, colour in bands:
@@ -133,6 +135,12 @@ def timeline_figure(
     _restarts(drawn, whole.restarts, placed)
     _lines(drawn, whole.course, window, bin)
     return drawn
+
+
+def _margin(names: Mapping[str, float]) -> int:
+    """Pixels in which the longest name stands: what the browser finds out by itself has it draw everything twice."""
+    longest = max((len(label(name)) for name in names), default=0)
+    return round(min(max(longest * LETTER_PIXELS + 14, NUMBERS_MARGIN[0]), MOST_MARGIN))
 
 
 def _band(drawn: go.Figure, start: datetime, end: datetime, colour: str) -> None:
@@ -275,6 +283,7 @@ def _lines(drawn: go.Figure, course: pl.DataFrame, window: Window, bin: int) -> 
         colour = colours.HUES[number % len(colours.HUES)] if several else colours.LINE
         name = label(" / ".join(str(part) for part in key if part) or "pool")
         known = _with_gaps(rows, bin)
+        broken = known.height > rows.height  # a point between two gaps is no line
         x = moments((known["at"] + bin // 2).to_list())
         told = f"{name}: " if several else ""
         for axis, column, style, unit in (
@@ -287,7 +296,7 @@ def _lines(drawn: go.Figure, course: pl.DataFrame, window: Window, bin: int) -> 
                 x=x,
                 y=known[column].to_list(),
                 yaxis=axis,
-                mode="lines+markers",
+                mode="lines+markers" if known.height <= MARKED or broken else "lines",
                 marker={"size": 3 if known.height <= 40 else 1.6},
                 line={**style, "color": colour},
                 connectgaps=False,

@@ -19,6 +19,8 @@ LONGEST = 366 * DAY
 SHORTEST = SECOND
 MOST_NAMES = 100
 """Names of one kind that an address may choose: more are no choice."""
+OWN, MOST_OWN = "with.", 20
+"""How keys begin that are a page's own, and how many there may be."""
 _MILLISECOND = 1000
 _EVERY = ".*"
 
@@ -28,7 +30,7 @@ class View:
     """
     The window, as ``last`` (up to where the data end) or as a ``span``, and the names that are chosen (none: all).
 
-    ``live``: follow the end of the data; a span does not move.
+    ``live``: follow the end of the data; a span does not move. ``own``: what a page itself lets one choose, by its words.
     """
 
     last: str = USUAL
@@ -39,6 +41,7 @@ class View:
     role: tuple[str, ...] = ()
     pod: tuple[str, ...] = ()
     adapter: tuple[str, ...] = ()
+    own: tuple[tuple[str, str], ...] = ()
 
     def window(self, end: int) -> Window:
         """The window that is meant where the data end at ``end`` (µs UTC)."""
@@ -53,12 +56,13 @@ class View:
             told = {"last": [self.last]}
             if self.live:
                 told["live"] = ["1"]
-        return told | {name: [_verbatim(one) for one in getattr(self, name)] for name in NAMES if getattr(self, name)}
+        told |= {name: [_verbatim(one) for one in getattr(self, name)] for name in NAMES if getattr(self, name)}
+        return told | {f"{OWN}{key}": [value] for key, value in self.own}
 
     @property
     def digest(self) -> str:
-        """A short name of the view, the same for the same one: for widgets that belong to it."""
-        return hashlib.sha256(str(self.query()).encode("utf-8", "backslashreplace")).hexdigest()[:12]
+        """A short name of the view but for what is a page's own, the same for the same one: for widgets that belong to it."""
+        return hashlib.sha256(str(replace(self, own=()).query()).encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
     def of(self, kind: str, names: Sequence[str]) -> "View":
         """The same window, of these names of a kind (a field's name) instead of those that were chosen."""
@@ -97,7 +101,8 @@ def read(query: Mapping[str, Sequence[str]]) -> tuple[View, tuple[str, ...]]:
         except ValueError as error:
             problems.append(f"the window in the address cannot be read: {error}")
     live = span is None and _one(query, "live") in {"1", "true"}
-    return View(last, span, live, **names), tuple(problems)
+    own = tuple((key.removeprefix(OWN), _one(query, key)) for key in sorted(query) if key.startswith(OWN))[:MOST_OWN]
+    return View(last, span, live, own=own, **names), tuple(problems)
 
 
 def length_of(last: str) -> int:

@@ -1,5 +1,6 @@
 """The explorer's pages, and the ways from one to another."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,4 +50,4 @@ def title(page: Page) -> None:
 def link(file: str, label: str, view: View) -> None:
     """A link to a page that shows this view. ``label`` is ours: never a name, since it is read as Markdown."""
     if any(entry.file == file for entry in PAGES):
-        st.page_link(FOLDER / f"{file}.py", label=label, query_params=view.query())
+        st.page_link(FOLDER / f"{file}.py", label=label, query_params=replace(view, own=()).query())

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import polars as pl
 
+from lora_watch.diagnose.life import State
 from lora_watch.explore import hours
 from lora_watch.explore.adapters import SPAN, Before, Sat, asked, sat
-from lora_watch.explore.capacity import Room, room
+from lora_watch.explore.capacity import Pool, Room, compared, planned, room
 from lora_watch.explore.cost import ATTRIBUTED
 from lora_watch.explore.extent import LOOKED_AT, adapters_of, pods_of
 from lora_watch.explore.heard import Heard, heard, lost, reached
@@ -19,10 +20,12 @@ from lora_watch.explore.heard import step_of as step_between
 from lora_watch.explore.hours import WIDE, before, covered, rest
 from lora_watch.explore.latency import Latency, latency
 from lora_watch.explore.looks import LONGEST, Look, Looks
+from lora_watch.explore.looks import stored as open_at
 from lora_watch.explore.now import Now, now
 from lora_watch.explore.timeline import BINS, Part, columns_of, part, step_of
 from lora_watch.explore.view import days
 from lora_watch.model import HOUR, MINUTE, Window
+from lora_watch.recommend.levers import Foretold, Levers, Plan
 
 if TYPE_CHECKING:
     from widgets.scene import Scene
@@ -71,6 +74,11 @@ def findings(page: "Scene", looks: Looks) -> Question[Look]:
     return Question("findings", looks, (part,), part, of="what is wrong, and why", everywhere=True)
 
 
+def stored(page: "Scene") -> Question[list[State]]:
+    """The findings that a service stored, open at the end of the window."""
+    return Question("stored", open_at, (page.whole, page.window.end), page.last(MINUTE), of="stored findings", everywhere=True)
+
+
 def slots(page: "Scene") -> Question[Sat]:
     """Who sat in the slots in the end of the window."""
     part = page.last(SPAN)
@@ -93,6 +101,20 @@ def curves(page: "Scene") -> Question[Room]:
     """The curves of every pool."""
     part = page.last(HOUR)
     return Question("room", room, (page.store, part, page.lookback), part, of="the curves")
+
+
+def levers(page: "Scene", pool: Pool, slots: dict[str, int]) -> Question[Levers]:
+    """What each lever does."""
+    part = page.last(HOUR)
+    key = (pool, *sorted(slots.items()))
+    return Question("levers", compared, (page.store, part, pool, slots), part, key, "what each lever does")
+
+
+def plan(page: "Scene", pool: Pool, slots: dict[str, int], wished: Plan, present: str | None) -> Question[Foretold | None]:
+    """What a plan does."""
+    part = page.last(HOUR)
+    key = (pool, *sorted(slots.items()), wished, present)
+    return Question("plan", planned, (page.store, part, pool, slots, wished, present), part, key, "the replay")
 
 
 def who(page: "Scene") -> Question[Heard]:

@@ -18,7 +18,7 @@ from lora_watch.explore.extent import data_end
 from lora_watch.explore.looks import Looks
 from lora_watch.explore.opened import Opened, opened
 from lora_watch.explore.view import View, read
-from lora_watch.model import Window
+from lora_watch.model import MINUTE, Window
 from lora_watch.store.tables import Store
 from widgets import notes
 from widgets.questions import Question
@@ -26,8 +26,10 @@ from widgets.questions import Question
 T = TypeVar("T")
 PATIENCE_SECONDS = 0.3
 """So long a run waits for answers, all together, before it draws the rest of the page without."""
-_VIEW, _WRITTEN, _PROBLEMS, _AWAITED, _SHOWN, _END, _PATIENT = (
-    f"lw_{name}" for name in ("view", "written", "problems", "awaited", "shown", "end", "patient_until")
+AS_GOOD = 2 * MINUTE
+"""An answer that is so old (µs) stands there until the next one is ready."""
+_VIEW, _WRITTEN, _PROBLEMS, _AWAITED, _END, _PATIENT = (
+    f"lw_{name}" for name in ("view", "written", "problems", "awaited", "end", "patient_until")
 )
 
 
@@ -68,17 +70,17 @@ class Scene:
         """
         The answer, worked out in the background and kept; None while there is none, or where it failed: that is drawn.
 
-        While the window moves on, the last answer to the same question stands there in place of the next.
+        While the window moves on, the last answer to the same question stands there in place of the next, whoever asked it.
         """
-        slot = (question.name, str(self.store.root), self._pods, question.key)
+        slot = (question.name, str(self.store.root), None if question.everywhere else self._pods, question.key, self.view.last)
         promised = self.ask(question)
         try:
             told = promised.result(timeout=_patience())
         except NotYet:
             st.session_state[_AWAITED].append(promised)
-            before = st.session_state.setdefault(_SHOWN, {}).get(slot)
-            if before is not None and self.view == before[0]:
-                return before[1]  # type: ignore[no-any-return]  # what this very question gave before
+            before = answers().newest(slot) if self.view.span is None else None
+            if before is not None and 0 <= question.window.end - before[0] <= AS_GOOD:
+                return before[1]  # type: ignore[no-any-return]  # what this very question gave a moment ago
             notes.waiting(question.of or question.name)
             return None
         except CancelledError:
@@ -87,10 +89,8 @@ class Scene:
         except LoraWatchError as error:
             notes.trouble(str(error))
             return None
-        kept = st.session_state.setdefault(_SHOWN, {})
-        kept[slot] = (self.view, told)
-        while len(kept) > 24:
-            kept.pop(next(iter(kept)))
+        if self.view.span is None:
+            answers().keep(slot, question.window.end, told)
         return told
 
     def later(

@@ -1,16 +1,18 @@
 """What is done before anybody comes: everything is imported, and the questions of the usual window are asked once."""
 
-import logging
 from concurrent.futures import CancelledError
 from threading import Thread
+from typing import TypeVar
 
+from lora_watch.derive.groups import POOL
 from lora_watch.errors import LoraWatchError
-from lora_watch.explore.view import View
-from lora_watch.recommend import levers
+from lora_watch.explore.capacity import slots_of
+from lora_watch.explore.extent import FRESH
+from lora_watch.explore.view import PRESETS, USUAL, View
+from lora_watch.recommend.levers import Plan
 from widgets import questions, scene
 
-LOG = logging.getLogger("lora_watch")
-_ = levers.ROUTERS  # its kernels take longest to load
+T = TypeVar("T")
 
 
 def begin() -> None:
@@ -19,7 +21,7 @@ def begin() -> None:
 
 
 def ask() -> None:
-    """The usual questions. What fails now is tried again, and told, when somebody asks."""
+    """The usual questions; where the data end does not move, those of the other lengths of windows behind them."""
     try:
         known = scene.told()
         end = scene.end_of_data()
@@ -27,26 +29,42 @@ def ask() -> None:
         return
     if end is None:
         return
-    page = scene.scene_of(known, View(), end)
-    for ahead in (
-        questions.pods(page),
-        questions.adapters(page),
-        questions.numbers(page),
-        questions.findings(page, scene.looks()),
-        questions.slots(page),
-        questions.earlier(page),
-        questions.cost(page),
-        questions.curves(page),
-        questions.who(page),
-        questions.closed(page),
-    ):
-        try:
-            page.ask(ahead).result()
-        except (LoraWatchError, CancelledError):
-            continue
-    try:
-        there = page.ask(questions.pods(page)).result()
-        for part in questions.timeline(page, there.height, ())[1]:
-            page.ask(part).result()
-    except (LoraWatchError, CancelledError):
+    lengths = [USUAL] if scene.now() - end < FRESH else [USUAL, *(one for one in PRESETS if one != USUAL)]
+    for last in lengths:
+        _ask(scene.scene_of(known, View(last), end))
+
+
+def _ask(page: scene.Scene) -> None:
+    told = _answer(page, questions.pods(page))
+    spans = _answer(page, questions.closed(page))
+    _answer(page, questions.adapters(page))
+    _answer(page, questions.numbers(page))
+    _answer(page, questions.stored(page))
+    _answer(page, questions.findings(page, scene.looks()))
+    if told is not None and spans is not None:
+        for slots in questions.timeline(page, told.height, spans)[1]:
+            _answer(page, slots)
+        for asked in (*questions.requests(page, spans), *questions.looks_at(page, spans)[1]):
+            _answer(page, asked)
+        for lost in questions.lost_records(page, spans):
+            _answer(page, lost)
+    _answer(page, questions.slots(page))
+    _answer(page, questions.earlier(page))
+    _answer(page, questions.cost(page))
+    _answer(page, questions.who(page))
+    room = _answer(page, questions.curves(page))
+    if room is None:
         return
+    for pool in room.pods.select(POOL).unique(maintain_order=True).iter_rows():
+        held = slots_of(room, pool)
+        levers = _answer(page, questions.levers(page, pool, held))
+        if levers is not None and held:
+            _answer(page, questions.plan(page, pool, held, Plan(), levers.router))
+
+
+def _answer(page: scene.Scene, question: questions.Question[T]) -> T | None:
+    """What fails now is tried again, and told, when somebody asks."""
+    try:
+        return page.ask(question).result()
+    except (LoraWatchError, CancelledError):
+        return None
