@@ -396,6 +396,7 @@ def recommend(
     format: Annotated[AdviceFormat, typer.Option(help="For people or for programs.")] = AdviceFormat.TABLE,
 ) -> None:
     """What would help, and by how much: every lever, judged by a replay of the last week. It is told, never done."""
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")  # what polars frees goes back at once
     from lora_watch.explore import advice as view
     from lora_watch.explore import advice_words as words
     from lora_watch.explore.progress import bar

@@ -5,6 +5,7 @@ It is worked out in a process of its own: a month of requests and its replays ta
 """
 
 import json
+import os
 import signal
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -88,6 +89,7 @@ def apart(store: Store, settings: Settings, now: int) -> pl.DataFrame:
     """
     The same, in a process that is begun for it and ends with it. LoraWatchError where it was killed.
     """
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")  # what polars frees there goes back at once
     try:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_undisturbed) as worker:
             return worker.submit(_in_a_process, store.root, settings, now).result()

@@ -1,6 +1,7 @@
 """Everything that could be changed, each replayed and judged, in one ranked list: the composition."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from lora_watch.model import DAY, HOUR, Window
@@ -12,7 +13,7 @@ from lora_watch.recommend.groups import advise_groups
 from lora_watch.recommend.history import History
 from lora_watch.recommend.means import means
 from lora_watch.recommend.merge import advise_merge
-from lora_watch.recommend.pins import advise_pins
+from lora_watch.recommend.pins import PinAdvice, advise_pins
 from lora_watch.recommend.pods import advise_pods
 from lora_watch.recommend.present import present
 from lora_watch.recommend.retire import advise_retire
@@ -70,14 +71,14 @@ def recommend(
     told("the present", 0.02)
     router = present(history)
     judged = trial(history, router, gpus_per_pod=prices.gpus_per_pod)
-    advice: list[Advice] = []
-    for place, (name, lever) in enumerate(LEVERS.items()):
-        told(name, 0.1 + 0.5 * place / len(LEVERS))
-        advice += lever(judged, setup, prices)
-    told("pins", 0.6)
-    pins = advise_pins(history, router)
-    told("what nothing could do better than", 0.9)
-    best = bounds(history, judged.judged, router, pins.base) if pins.base is not None else {}
+    with ThreadPoolExecutor(1) as beside:
+        pinning = beside.submit(_pins, history, judged)
+        advice: list[Advice] = []
+        for place, (name, lever) in enumerate(LEVERS.items()):
+            told(name, 0.1 + 0.5 * place / len(LEVERS))
+            advice += lever(judged, setup, prices)
+        told("pins", 0.6)
+        pins, best = pinning.result()
     ranked = in_order([*advice, _with_means(pins.advice, setup)])
     return Recommendation(
         setup,
@@ -91,6 +92,12 @@ def recommend(
         provenance=history.provenance,
         gaps=(*history.gaps, *_short(judged)),
     )
+
+
+def _pins(history: History, judged: Trial) -> tuple[PinAdvice, dict[str, float]]:
+    """The advice on pins, and what nothing could do better than; half of all the work, so that a second processor does it."""
+    pins = advise_pins(history, judged.present)
+    return pins, bounds(history, judged.judged, judged.present, pins.base) if pins.base is not None else {}
 
 
 def _known(history: History) -> History:

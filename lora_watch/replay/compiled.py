@@ -14,15 +14,16 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 def compiled(function: Kernel) -> Kernel:
     """
     ``function``, compiled by numba at its first call; with ``NUMBA_DISABLE_JIT=1`` in the environment, ``function`` itself.
+    Compiled, it holds up no other thread.
 
     Machine code is kept beside the module (or in ``NUMBA_CACHE_DIR``), so that only the first process pays for it; what is
     older than any module in the kernel's folder is forgotten, since a ``part`` may have changed there. Where no folder can be
     written to, as in a read-only container without a home, every process compiles anew.
     """
     try:
-        kernel = njit(cache=True)(function)
+        kernel = njit(cache=True, nogil=True)(function)
     except RuntimeError:
-        return cast("Kernel", njit(function))
+        return cast("Kernel", njit(nogil=True)(function))
     if kernel is not function and (kept := kernel.stats.cache_path):
         forget_older_code(Path(function.__code__.co_filename), Path(kept), function.__qualname__)
     return cast("Kernel", kernel)
