@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ from lora_watch.errors import NotEnoughHistory
 from lora_watch.explore.backtest import RULES, as_json, backtested, sentence, show, window_of
 from lora_watch.model import DAY, SECOND
 from lora_watch.recommend.advice import Verdict
+from lora_watch.recommend.backtest import Backtest
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
 from lora_watch.store.tables import Store
 from tests.builders import rows
@@ -111,6 +113,14 @@ def test_the_command_answers_in_both_forms(store):
     assert "1 held-out week" in table.stdout
     assert "\x1b[31m" not in table.stdout
     assert len(json.loads(plain.stdout)["backtests"][0]["weeks"]) == 1
+
+
+def test_without_advice_and_without_swaps_the_sentence_says_so(found):
+    week = found[0].found.weeks[0]
+    unproven = replace(week, advice=replace(week.advice, verdict=Verdict.UNPROVEN))
+    assert sentence(Backtest((unproven,), "observed")).startswith("In 1 held-out week no pins would have been advised. The top 5")
+    idle = {name: replace(effect, swaps=0, base_swaps=0) for name, effect in week.rules.items()}
+    assert sentence(Backtest((replace(unproven, rules=idle),), None)) == "In 1 held-out week no pins would have been advised."
 
 
 def test_a_store_of_eight_days_has_no_week_to_hold_out(tmp_path):

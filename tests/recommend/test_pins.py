@@ -1,16 +1,20 @@
 """Advice on pins, on histories whose best pins are plain to see."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lora_watch.model import DAY, SECOND, Window
+from lora_watch.model import DAY, MINUTE, SECOND, Window
 from lora_watch.recommend.advice import Place, Verdict
 from lora_watch.recommend.change_points import changes
 from lora_watch.recommend.pins import advise_pins, lengths, moves_with_pins, rule_pins
+from lora_watch.recommend.placement import replicas
 from lora_watch.recommend.present import Present
 from lora_watch.replay.routers import ARTICLE, LLM_D, LLM_D_RESIDENCY, ROUND_ROBIN
+from lora_watch.replay.trace import Trace
 from tests.recommend.months import month, ring
 
 GIVEN = Present(None, None, 0, 0)
@@ -99,11 +103,20 @@ def test_behind_an_affinity_router_each_pin_is_on_one_pod():
 
 
 def test_an_adapter_that_keeps_a_pod_busy_is_tried_on_a_second_one():
-    random = np.random.default_rng(5)
-    codes = np.where(random.random(16 * 300) < 0.7, 0, random.integers(1, 12, 16 * 300)).tolist()
-    told = advise_pins(month(codes, 16, slots=(3, 3), hold=DAY), AFFINE)  # 210 requests of the first are in flight at once
+    bursts = np.repeat(np.arange(9 * 96) % 6, 160)  # every quarter of an hour 160 requests at once, for six adapters in turn
+    history = month(bursts.tolist(), 9, slots=(3, 3))
+    burst = np.repeat(np.arange(9 * 96) * (DAY // 96), 160)
+    trace = history.trace
+    busy = Trace(trace.adapter, adapters=6, pod=trace.pod, pods=2, at=burst, hold=np.full(len(trace), 5 * MINUTE))
+    assert replicas(replace(history, trace=busy)) == [2] * 6
+    told = advise_pins(replace(history, trace=busy), AFFINE)
     assert all(sum(place.pod == pod for place in told.advice.places) <= 2 for pod in ("p0", "p1"))
-    assert told.advice.amount == len(told.advice.places)
+
+
+def test_where_nobody_asks_any_more_nothing_is_pinned():
+    told = advise_pins(month([*ring(4, 16), *[-1] * 160], 20), GIVEN)
+    assert told.advice.verdict is Verdict.NOT_WORTH
+    assert "no adapter is a candidate any more" in told.advice.why
 
 
 @settings(deadline=None, max_examples=8)
