@@ -40,6 +40,7 @@ render: setup ## write the files that are generated from the code
 bench: setup ## measure what benchmarks/README.md claims (installs the real vLLM; an hour)
 	$(BIN)/python benchmarks/agent_cost.py hooks
 	$(BIN)/python benchmarks/replay_speed.py
+	$(BIN)/python benchmarks/backtest_study.py
 	$(BIN)/python benchmarks/derive_scale.py
 	$(BIN)/python benchmarks/simulate_speed.py
 	$(BIN)/python benchmarks/locality_accuracy.py
