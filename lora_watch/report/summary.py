@@ -60,7 +60,8 @@ def _happened(head: Head, pools: Sequence[PoolWeek], incidents: Incidents) -> st
     felt = f", {lasted(harm)} of harm" if harm else ", none of harm"
     whose = f"{grave.pool}, " if len(pools) > 1 else ""
     which = "From" if len(incidents.found) == 1 else "The gravest, from"
-    return f"{total}{felt}. {which} {whose}{when(grave.start)} on: {(grave.cause or grave.title).rstrip('.')}."
+    what = (grave.cause if harm else "") or grave.title  # the title of a harm is the harm, which is said already
+    return f"{total}{felt}. {which} {whose}{when(grave.start)} on: {what.rstrip('.')}."
 
 
 def _first(findings: Sequence[str], otherwise: str) -> str:
