@@ -139,10 +139,11 @@ def measured(name: str, hours: float, *, seed: int = 1, only: int | None = None)
     with TemporaryDirectory(prefix="what-if-") as root:
         window, store = told_of(now, hours, seed, Path(root) / "now")
         (one,) = held(store, window, lookback=DAY)
-        router = present(one.history, timed(one.history))
+        cpu = one.setup.cpu_capacity
+        router = present(one.history, timed(one.history, cpu))
 
         def told(what: str, plan: WhatIf, applied: Callable[[Foreseen], Scenario]) -> Told:
-            foreseen = foresee(one.history, router, plan)
+            foreseen = foresee(one.history, router, plan, cpu_capacity=cpu)
             with TemporaryDirectory(dir=root) as folder:
                 _, then = told_of(applied(foreseen), hours, seed, Path(folder))
                 return Told(name, what, foreseen.now.miss_ratio, foreseen.then.miss_ratio, missed(then, foreseen.judged))

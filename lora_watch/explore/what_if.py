@@ -98,7 +98,9 @@ def answers(
 def _answer(one: Held, asked: Asked, gpus_per_pod: int) -> Answer:
     plan = plan_of(asked, one)
     try:
-        foreseen = foresee(one.history, present(one.history, timed(one.history)), plan, gpus_per_pod=gpus_per_pod)
+        cpu = one.setup.cpu_capacity
+        router = present(one.history, timed(one.history, cpu))
+        foreseen = foresee(one.history, router, plan, cpu_capacity=cpu, gpus_per_pod=gpus_per_pod)
     except ValueError as error:
         raise LoraWatchError(f"replaying the plan: {error}") from None
     told = Answer(one.setup.pool or "the pool", foreseen, (), (), tuple(_unknown(foreseen, one, asked)))

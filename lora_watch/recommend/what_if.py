@@ -50,6 +50,9 @@ ROUTING: Mapping[str, str] = {
 }
 """Routers by the names that people type, to those of ``ROUTERS``."""
 SEED = 1
+DRAWS = 5
+DRAWN_UP_TO = 150_000
+"""Requests up to which so many replays are made: of more, chance says less."""
 
 
 class Number(NamedTuple):
@@ -159,14 +162,21 @@ class Foreseen:
     gaps: tuple[str, ...]
 
 
-def foresee(history: History, present: Present, plan: WhatIf, *, gpus_per_pod: int = 1) -> Foreseen:
+def foresee(
+    history: History, present: Present, plan: WhatIf, *, cpu_capacity: int | None = None, gpus_per_pod: int = 1
+) -> Foreseen:
     """
     The replay of a plan over the end of a history (:func:`lora_watch.recommend.trial.judged_window`), beside one of the present.
 
     With the router in the loop that stands for the present one, or that the plan names; where there is neither, on the recorded
     pods. A load takes the mean of those measured (:func:`timed`), and requests hold their slot as long as they were recorded to:
-    what loads do to the length of other requests is in ``Peak`` only. ValueError says why a plan can't be replayed;
-    NotEnoughHistory below ``FEWEST`` requests.
+    what loads do to the length of other requests is in ``Peak`` only. ``cpu_capacity`` as for :func:`timed`.
+
+    Chance has a hand in it: which of equal pods a router takes, where an added adapter has its home, which requests it gets. Up
+    to ``DRAWN_UP_TO`` requests ``DRAWS`` replays are made, of which the one with the middle miss ratio stands for them;
+    intervals of miss ratios hold them all.
+
+    ValueError says why a plan can't be replayed; NotEnoughHistory below ``FEWEST`` requests.
     """
     judged = judged_window(history)
     part = history.during(Window(max(judged.start - WARM_UP, history.window.start), judged.end))
@@ -176,47 +186,92 @@ def foresee(history: History, present: Present, plan: WhatIf, *, gpus_per_pod: i
             f"{requests} requests for adapters are held of the judged window: below {FEWEST} any change is chance"
         )
     name = ROUTING[plan.router] if plan.router is not None else present.name
-    router = None if name is None else ROUTERS[name]
-    changed, moved = _with_added(part, plan.added, judged)
-    changed = _resized(changed, plan, routed=router is not None)
-    pins = _pins(changed, part, plan.pins)
-    changed = replace(changed, pinned=(*changed.pinned, *pins))
-    hashes = _hashes(part, changed)
-    outcomes = (_replayed(part, present.router, hashes), _replayed(changed, router, hashes))
-    trials = [_trial(one, judged, present, requests, gpus_per_pod) for one in (part, changed)]
-    counts = [
-        counted(trial, Told(told.lookup, told.victim, told.start, told.reloads), trial.part.trace)
-        for trial, told in zip(trials, outcomes, strict=True)
-    ]
-    base = replace(trials[0], base=counts[0])
-    shares = _load_bins(part, outcomes[0], judged)
-    now = _state(part, outcomes[0], counts[0], base, shares)
-    then = _state(changed, outcomes[1], counts[1], replace(trials[1], base=counts[0]), shares)
-    steps = "replay in engine steps" if hashes is not None else "replay"
+    routers = (present.router, None if name is None else ROUTERS[name])
+    draws = DRAWS if len(part.trace) <= DRAWN_UP_TO and (plan.added is not None or any(routers)) else 1
+    plans = [_changed(part, plan, judged, draw, routed=routers[1] is not None) for draw in range(draws)]
+    steps = _in_steps(part, plans[0].history)
+    before, after = (
+        [_drawn(one, cpu_capacity, router, judged, steps=steps, draw=draw) for draw, one in enumerate(side)]
+        for side, router in zip(([_Changed(part, (), 0.0)] * draws, plans), routers, strict=True)
+    )
+    base, then = _middle(before), _middle(after)
+    trial, other = (_trial(one.of.history, judged, present, requests, gpus_per_pod) for one in (base, then))
+    counts = [_counted(one, at) for one, at in ((base, trial), (then, other))]
+    trial = replace(trial, base=counts[0])
+    shares = _load_bins(part, base.told, judged)
     how = "on the recorded pods" if name is None else f"with {name}"
     against = "" if name == present.name else f", against {present.how.removeprefix('with ')}"
     return Foreseen(
         plan,
-        now,
-        then,
-        base.effect(counts[1]),
+        _state(base, counts[0], trial, shares, [one.miss_ratio for one in before]),
+        _state(then, counts[1], other, shares, [one.miss_ratio for one in after]),
+        trial.effect(counts[1]),
         judged,
-        f"{steps} {how}{against}",
+        f"{'replay in engine steps' if steps else 'replay'} {how}{against}",
         name,
-        tuple(Place(changed.names[adapter], changed.pods[pod]) for pod, adapter in pins),
-        moved,
+        tuple(Place(then.of.history.names[adapter], then.of.history.pods[pod]) for pod, adapter in then.of.pins),
+        then.of.moved,
         history.provenance,
         history.gaps,
     )
 
 
-def _with_added(part: History, added: Added | None, judged: Window) -> tuple[History, float]:
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """A history with the plan in it, the pins that found room, and the share of requests that added adapters carry."""
+
+    history: History
+    pins: tuple[tuple[int, int], ...]
+    moved: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """One replay, and its miss ratio in the judged window."""
+
+    of: _Changed
+    told: Outcome
+    miss_ratio: float
+
+
+def _changed(part: History, plan: WhatIf, judged: Window, draw: int, *, routed: bool) -> _Changed:
+    added, moved = _with_added(part, plan.added, judged, draw)
+    resized = _resized(added, plan, routed=routed)
+    pins = _pins(resized, part, plan.pins)
+    return _Changed(replace(resized, pinned=(*resized.pinned, *pins)), pins, moved)
+
+
+def _drawn(one: _Changed, cpu_capacity: int | None, router: Router | None, judged: Window, *, steps: bool, draw: int) -> _Drawn:
+    part, trace = one.history, one.history.trace
+    hashes: list[int] | None = None
+    if steps:
+        hashes = np.random.default_rng(SEED + draw).integers(-(1 << 62), 1 << 62, trace.adapters).tolist()
+    if router is not None:
+        trace = Trace(trace.adapter, adapters=trace.adapters, pods=trace.pods, at=trace.at, hold=trace.hold)
+        router = replace(router, seed=router.seed + draw)
+    told = replay(trace, replace(timed(part, cpu_capacity), name_hashes=hashes), router)
+    inside = (trace.at >= judged.start) & (trace.adapter >= 0)
+    return _Drawn(one, told, float((told.lookup[inside] > 0).mean()) if inside.any() else 0.0)
+
+
+def _middle(drawn: Sequence[_Drawn]) -> _Drawn:
+    return sorted(drawn, key=lambda one: one.miss_ratio)[len(drawn) // 2]
+
+
+def _counted(one: _Drawn, trial: Trial) -> Counted:
+    told = one.told
+    return counted(trial, Told(told.lookup, told.victim, told.start, told.reloads), one.of.history.trace)
+
+
+def _with_added(part: History, added: Added | None, judged: Window, draw: int) -> tuple[History, float]:
     """The history with the added adapters' requests, and what share of the judged requests they carry."""
     if added is None:
         return part, 0.0
     if added.count < 1:
         raise ValueError("adapters that are added are one or more")
-    trace = _split(part, added, judged) if added.split_of is not None else _joined(part.trace, added, part.window)
+    random = np.random.default_rng(SEED + draw)
+    split = added.split_of is not None
+    trace = _split(part, added, judged, random) if split else _joined(part.trace, added, part.window, random)
     known = part.load_seconds[np.isfinite(part.load_seconds)]
     mean = float(known.mean()) if len(known) else float("nan")
     own = mean if added.load_seconds is None else added.load_seconds
@@ -236,7 +291,7 @@ def _with_added(part: History, added: Added | None, judged: Window) -> tuple[His
     return changed, float((inside >= len(part.names)).sum()) / asked if asked else 0.0
 
 
-def _split(part: History, added: Added, judged: Window) -> Trace:
+def _split(part: History, added: Added, judged: Window, random: np.random.Generator) -> Trace:
     """Requests of which some go to variants. ValueError where a name is not asked for, or the share is none."""
     if not 0 <= added.share <= 1:
         raise ValueError(f"a share is between 0 and 1, not {added.share:g}")
@@ -249,7 +304,7 @@ def _split(part: History, added: Added, judged: Window) -> Trace:
         parents = [one for one in np.argsort(-asked, kind="stable").tolist() if asked[one] > 0][: added.split_of]
     else:
         parents = [_code(part, name) for name in added.split_of or ()]
-    random = np.random.default_rng(SEED)
+    codes = random.permutation(added.count)  # a router may go by them
     variants = np.zeros(trace.adapters + 1, dtype=np.int64)  # the last entry is the base model's
     place = np.zeros(trace.adapters + 1, dtype=np.int64)
     for at, parent in enumerate(parents):
@@ -257,7 +312,7 @@ def _split(part: History, added: Added, judged: Window) -> Trace:
         place[parent] = at
     moved = (variants[trace.adapter] > 0) & (random.random(len(trace)) < added.share)
     which = (random.random(len(trace)) * variants[trace.adapter]).astype(np.int64)
-    heir = trace.adapters + place[trace.adapter] + which * len(parents)
+    heir = trace.adapters + codes[np.where(moved, place[trace.adapter] + which * len(parents), 0)]
     return Trace(
         np.where(moved, heir, trace.adapter),
         adapters=trace.adapters + added.count,
@@ -268,11 +323,10 @@ def _split(part: History, added: Added, judged: Window) -> Trace:
     )
 
 
-def _joined(trace: Trace, added: Added, window: Window) -> Trace:
+def _joined(trace: Trace, added: Added, window: Window, random: np.random.Generator) -> Trace:
     """Requests with those of the added adapters among them: at times, with lengths and on pods like those of the others."""
     if added.rate is None or not added.rate > 0:
         raise ValueError("adapters with traffic of their own need a rate above 0, or what they are split of")
-    random = np.random.default_rng(SEED)
     asked = np.flatnonzero(trace.adapter >= 0)
     count = int(random.poisson(added.rate * (window.end - max(window.start, int(trace.at[0]))) / SECOND))
     like = asked[random.integers(0, len(asked), count)]
@@ -333,28 +387,21 @@ def _code(part: History, name: str) -> int:
         raise ValueError(f"no request of the window asks for {name[:60]!r}") from None
 
 
-def _hashes(part: History, changed: History) -> list[int] | None:
-    """Drawn, for every adapter of both; None where one of the replays is too much to work in engine steps."""
+def _in_steps(part: History, changed: History) -> bool:
+    """Whether both replays are little enough to work in engine steps."""
     most = max(len(one.trace) * (one.trace.adapters * max(one.slots) + 1_000) for one in (part, changed))
-    if most > IN_STEPS:
-        return None
-    drawn: list[int] = np.random.default_rng(SEED).integers(-(1 << 62), 1 << 62, changed.trace.adapters).tolist()
-    return drawn
+    return most <= IN_STEPS
 
 
-def _replayed(part: History, router: Router | None, hashes: list[int] | None) -> Outcome:
-    trace = part.trace
-    own = None if hashes is None else hashes[: trace.adapters]
-    if router is not None:
-        trace = Trace(trace.adapter, adapters=trace.adapters, pods=trace.pods, at=trace.at, hold=trace.hold)
-    return replay(trace, replace(timed(part), name_hashes=own), router)
-
-
-def timed(part: History) -> Fleet:
-    """The pods with loads that take as long as they do on average: requests for the same adapter wait for one load together."""
+def timed(part: History, cpu_capacity: int | None = None) -> Fleet:
+    """
+    The pods with loads that take as long as they do on average: requests for the same adapter wait for one load together.
+    ``cpu_capacity`` is the host cache of a pod (None: no more than its slots), which routers that look at residency look at too.
+    """
     known = part.load_seconds[np.isfinite(part.load_seconds)]
     load = round(float(known.mean()) * SECOND) if len(known) else 0
-    return Fleet(part.slots, seats=SEATS, pins=part.pinned, warm_load=load, cold_load=load)
+    cpu = [max(one, cpu_capacity or 0) for one in part.slots]
+    return Fleet(part.slots, cpu, seats=SEATS, pins=part.pinned, warm_load=load, cold_load=load)
 
 
 def _trial(part: History, judged: Window, present: Present, requests: int, gpus: int) -> Trial:
@@ -364,8 +411,9 @@ def _trial(part: History, judged: Window, present: Present, requests: int, gpus:
     return Trial(part, part, judged, present, Counted(whole, whole, real, real, 0.0, 0.0), block, requests, gpus)
 
 
-def _state(part: History, told: Outcome, count: Counted, trial: Trial, before: NDArray[np.float64] | None) -> State:
-    trace, judged = part.trace, trial.judged
+def _state(drawn: _Drawn, count: Counted, trial: Trial, before: NDArray[np.float64] | None, ratios: Sequence[float]) -> State:
+    part, told, judged = drawn.of.history, drawn.told, trial.judged
+    trace = part.trace
     first = int(np.searchsorted(trace.at, judged.start))
     asked = trace.adapter[first:] >= 0
     missed = told.lookup[first:] > 0
@@ -381,8 +429,8 @@ def _state(part: History, told: Outcome, count: Counted, trial: Trial, before: N
         trace.pods,
         sum(part.slots),
         float(missed.sum()) / int(asked.sum()),
-        low,
-        high,
+        min(low, *ratios),
+        max(high, *ratios),
         int(count.loads.sum()),
         int(count.swaps.sum()),
         float(count.swaps.sum()) / seconds,
