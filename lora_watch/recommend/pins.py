@@ -180,6 +180,11 @@ def _promise(bases: Sequence[Judged], tried: Sequence[Judged], measured: bool) -
     return told if proven is None else replace(told, swaps_removed=proven.share, low=proven.low, high=proven.high)
 
 
+def _instead(history: History) -> str:
+    held = len(history.pinned)
+    return f", instead of the {held} that {'is' if held == 1 else 'are'} pinned now" if held else ""
+
+
 def _places(history: History, pins: Pins) -> tuple[Place, ...]:
     return tuple(Place(history.names[a], history.pods[p]) for p, a in pins)
 
@@ -202,7 +207,7 @@ def _advised(
     return Advice(
         kind=Kind.PINS,
         verdict=Verdict.ADVISED,
-        what=f"pin {many} {'adapter' if many == 1 else 'adapters'} on {pods} {'pod' if pods == 1 else 'pods'}",
+        what=f"pin {many} {'adapter' if many == 1 else 'adapters'} on {pods} {'pod' if pods == 1 else 'pods'}{_instead(history)}",
         why=f"{many} pins chosen in the same way removed {best.proven.share:.1%} of the load time in weeks that the choice had "
         f"not seen; drawing days anew, at least {best.proven.lower:.1%} in 95 of 100 cases",
         effect=_promise(bases, best.tried, measured),

@@ -92,6 +92,14 @@ def test_a_pin_is_worth_what_its_loads_take():
     assert told.advice.effect.gpu_hours_saved is not None
 
 
+def test_pins_that_there_are_now_are_the_present():
+    told = advise_pins(month(ring(5, 16), 16, slots=(4,), pinned=((0, 0),)), GIVEN)
+    assert told.advice.what == "pin 3 adapters on 1 pod, instead of the 1 that is pinned now"
+    assert told.base is not None
+    assert told.base.loads.sum() == 7 * 32
+    assert told.advice.effect.swaps_removed == pytest.approx(0.5, abs=0.02)
+
+
 def test_behind_an_affinity_router_each_pin_is_on_one_pod():
     random = np.random.default_rng(5)
     weights = 1 / np.arange(1, 16)
