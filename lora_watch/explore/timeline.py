@@ -185,7 +185,7 @@ def _further(store: Store, window: Window, sat: pl.DataFrame, pods: pl.DataFrame
     events = store.rows(
         ADAPTER_EVENTS, Window(max(window.start - FURTHER, 0), window.end), chosen & ~pl.col("kind").is_in(PASSING)
     )
-    return pl.concat([sat.filter(~chosen), _inside(stays(events.lazy()), window)]).sort(*ENGINE, "start", "slot")
+    return pl.concat([sat.filter(~chosen), _inside(stays(events.lazy()), window)]).sort(*ENGINE, "start", "slot", "adapter")
 
 
 def _inside(told: pl.LazyFrame, window: Window) -> pl.DataFrame:
@@ -203,7 +203,7 @@ def _inside(told: pl.LazyFrame, window: Window) -> pl.DataFrame:
         left_by=pl.when(pl.col("left_at") < window.end).then("left_by"),
         provenance="provenance",
     )
-    known = inside.filter(pl.col("start") < pl.col("end")).collect().sort(*ENGINE, "start", "slot")
+    known = inside.filter(pl.col("start") < pl.col("end")).collect().sort(*ENGINE, "start", "slot", "adapter")
     return _slotted(known).cast(STAY)  # type: ignore[arg-type]  # names to types
 
 
