@@ -19,6 +19,7 @@ from lora_watch.derive.swaps import swaps
 from lora_watch.derive.timeline import timeline
 from lora_watch.explore.around import Around
 from lora_watch.explore.heard import losses, lost
+from lora_watch.explore.queries import Past
 from lora_watch.explore.timeline import reading
 from lora_watch.explore.view import days
 from lora_watch.model import DAY, HOUR, SECOND, Window
@@ -30,6 +31,8 @@ TIMES = ("queued", "scheduled", "first_token", "finished")
 """What a lookup reads of a request."""
 LEAST = 20
 """With fewer requests than these the slowest would be their 95th percentile."""
+BACK = 7 * DAY
+"""So far before a week a resident's load is looked for; agents list who is there every six hours."""
 KNOWN_BACK = 30 * DAY
 FOUND = ("hot", "warm", "cold", "unknown")
 ADAPTER = (*POOL, "adapter")
@@ -55,6 +58,26 @@ class Counted:
     rows: pl.DataFrame
 
 
+class Onward(Past):
+    """
+    Goes on from day to day, so that who was loaded once and never left is known a week later: nothing is read anew, since all of
+    the week's events are there.
+    """
+
+    def until(self, moment: int) -> pl.DataFrame:
+        """As the parent's."""
+        self._read_anew = moment
+        return super().until(moment)
+
+
+class Day(Around):
+    """A day, with what the days before it left behind."""
+
+    def __init__(self, store: Store, window: Window, lookback: int, past: Past) -> None:
+        super().__init__(store, window, lookback)
+        self._past = past
+
+
 def held(store: Store, window: Window) -> Window | None:
     """The part of a window between its first row and its last one; None where it has none. StoreError where one is damaged."""
     firsts, lasts = [], []
@@ -78,13 +101,14 @@ def counted(
     """The counts of a window, day by day. ``progress`` is told the share that is done. StoreError where a table is damaged."""
     parts = []
     whole = days(window)
-    for number, day in enumerate(whole):
-        shards = shards_for(store.count(ADAPTER_EVENTS, day) // 4 + store.count(REQUESTS, day))
-        some = [store] if shards == 1 else [store.part(range(*edges)) for edges in bucket_ranges(shards)]
-        for place, one in enumerate(some, start=1):
-            parts.append(_part(one, day, lookback, priced))
+    shards = max(shards_for(store.count(ADAPTER_EVENTS, day) // 4 + store.count(REQUESTS, day)) for day in whole)
+    some = [store] if shards == 1 else [store.part(range(*edges)) for edges in bucket_ranges(shards)]
+    for place, one in enumerate(some):
+        past = Onward(one, max(lookback, BACK), brief=True)
+        for number, day in enumerate(whole, start=1):
+            parts.append(_part(one, day, lookback, past, priced))
             if progress is not None:
-                progress((number + place / len(some)) / len(whole))
+                progress((place + number / len(whole)) / len(some))
     return Counted(
         _summed([part.hours for part in parts], (*POOL, "at")).sort(*POOL, "at"),
         _summed([part.adapters for part in parts], ADAPTER, minimum=("first",)).sort(ADAPTER),
@@ -162,9 +186,9 @@ def _latency(store: Store, window: Window, further: tuple[str, ...]) -> pl.DataF
         )
 
 
-def _part(store: Store, day: Window, lookback: int, priced: CostSettings) -> Counted:
+def _part(store: Store, day: Window, lookback: int, past: Past, priced: CostSettings) -> Counted:
     """Of one day and some whole pods."""
-    read = Around(store, day, lookback)
+    read = Day(store, day, lookback, past)
     first = day.start // HOUR * HOUR
     grid = Window(first, day.end)  # hours are counted from the window's start
     with reading(store):

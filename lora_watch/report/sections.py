@@ -532,7 +532,7 @@ def _held(told: Sequence[Promise], mine: Sequence[Outcome]) -> str:
         return f"{count(len(told), 'pool')} judged."
     kept = [one.kept for one in mine if one.kept is not None]
     first = mine[0]
-    first = next((one for one in mine if one.promised is not None), first)
+    first = max((one for one in mine if one.promised is not None), key=lambda one: one.promised or 0.0, default=first)
     text = f"Advised a week ago: {first.what.rstrip('.')}."
     if first.promised is not None and first.removed is not None:
         text += f" Promised {change(first.promised)} {first.of}, would have done {change(first.removed)}"

@@ -205,6 +205,15 @@ def test_a_whole_week_is_told_beside_the_whole_one_before(cycle: WeeklyReport, t
     assert told.before is None
 
 
+def test_who_was_loaded_days_ago_and_never_left_is_found_in_its_slot(tmp_path: Path):
+    day = 86_400
+    told = events(f"a:{START - 3 * day}- b:{START + 10}-", start_at=START - 3 * day - 9, slots=2)
+    asked = " ".join(f"a:{at(n * day + 50, n * day + 50, n * day + 51, n * day + 60)}" for n in range(7))
+    counted = reading.counted(stored(tmp_path, events=told, requests=requests(asked)), WEEK.window, DAY, CostSettings())
+    assert counted.hours["hot"].sum() == 7
+    assert counted.hours["unknown"].sum() == 0
+
+
 def test_totals_are_those_that_are_counted(small: Store):
     totals = reading.totals(small, WEEK.window)
     assert totals.select("requests", "loads", "swaps").rows() == [(4, 3, 2)]
