@@ -237,14 +237,14 @@ def test_where_nobody_measured_loads_those_said_of_the_added_stand_for_all():
     assert told.then.load_share == pytest.approx(0.2, abs=0.01)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(codes=st.lists(st.integers(0, 6), min_size=400, max_size=600), slots=st.integers(1, 5))
 def test_on_recorded_pods_more_slots_never_miss_more(codes, slots):
     told = foreseen(WhatIf(slots=Number(slots + 1)), history(codes, slots=(slots,), seconds=0.0))
     assert told.then.miss_ratio <= told.now.miss_ratio
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(share=st.floats(0, 1), count=st.integers(1, 8), top=st.integers(1, 8))
 def test_shares_and_misses_are_ratios_whatever_is_split(share, count, top):
     told = foreseen(WhatIf(added=Added(count, top, share)))
