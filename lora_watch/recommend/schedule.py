@@ -95,7 +95,7 @@ def _routed(past: History, trial: Trial) -> NDArray[np.int32]:
 
 
 def best_paths(past: History, pod: NDArray[np.int32], allowed: NDArray[np.bool_]) -> list[Path]:
-    """The paths that gain something, those that gain most first: at most ``MOST_SLOTS`` a pod, and never its last slot."""
+    """The paths that gain more than a load a week, those that gain most first: at most ``MOST_SLOTS`` a pod, and never its last slot."""
     trace, cost = past.trace, load_cost(past)
     taken: list[list[list[int]]] = [[[] for _ in past.slots] for _ in range(BLOCKS)]  # adapters by block and pod
     for p, a in past.pinned:
@@ -113,9 +113,10 @@ def best_paths(past: History, pod: NDArray[np.int32], allowed: NDArray[np.bool_]
             for block in range(BLOCKS):
                 reward[block, taken[block][p]] = -np.inf
             adapters, gain = path(reward, cost)
-            if gain <= 0 or layer + 1 >= room[p]:
+            worth = gain > max((float(cost[a]) for a in adapters if a >= 0), default=0.0)  # a pod starts anew now and then
+            if not worth or layer + 1 >= room[p]:
                 open_pods.discard(p)
-            if gain > 0:
+            if worth:
                 found.append(Path(p, adapters, gain))
                 for block, a in enumerate(adapters):
                     if a >= 0:

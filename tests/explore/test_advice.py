@@ -14,9 +14,10 @@ from lora_watch.cli import app
 from lora_watch.config import Settings
 from lora_watch.errors import LoraWatchError
 from lora_watch.explore.advice import Advised, advised, prices_of, token_bytes_of, window_until
-from lora_watch.explore.advice_words import as_json, as_yaml, for_target, show
+from lora_watch.explore.advice_words import as_json, as_yaml, for_target, lines, row, show, tree
 from lora_watch.explore.progress import bar
 from lora_watch.model import DAY, SECOND, Window
+from lora_watch.recommend.advice import Advice, Effect, Kind, Recommendation, Setup, Verdict
 from lora_watch.recommend.targets import TARGETS
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
 from tests.builders import rows
@@ -204,3 +205,34 @@ def test_a_bar_shows_names_as_they_are():
     with bar("reading", Console(file=out, force_terminal=True, width=100)) as told:
         told("[red]half\n", 0.5)
     assert "[red]half\\n" in out.getvalue()
+
+
+def one_of(what="do it", *, effect=None, **more):
+    told = {"why": "", "method": "replay", "cost": "", "risk": "", "can": None, "how": "", "judged": None, "learned": None}
+    return Advice(Kind.SLOTS, Verdict.ADVISED, what, effect=effect or Effect(0.5, 0.4, 0.6, 5, 10), **{**told, **more})
+
+
+def test_a_recommendation_of_little_is_printed_all_the_same():
+    bare = Recommendation(Setup("p"), Window(START, START + DAY), "Do it.", (one_of(), one_of("more")), None, gaps=("[b]a gap",))
+    text = printed(Advised(("", "p", ""), bare, {}))
+    assert "engine unknown" in text
+    assert "not in it  [b]a gap" in text
+    assert "proof   replay; 5 swaps instead of 10" in text
+
+
+def test_what_waits_is_named_and_what_gets_slower_is_below_zero():
+    told = row(one_of(effect=Effect(0.1, 0.0, 0.2, 9, 10, -0.25, 1.5, 0.8, 0.7, 0.9)))
+    assert told[2:6] == ("80 % of waiting for slots", "70 % … 90 %", "-250 ms", "1.5")
+
+
+def test_what_is_unknown_is_a_dash():
+    assert row(one_of(effect=Effect(None, None, None, None, None)))[2:6] == ("unknown", "–", "–", "–")
+
+
+def test_no_swaps_are_told_where_nobody_counted_them():
+    assert lines(one_of(effect=Effect(None, None, None, None, None)))[-1] == "proof   replay"
+
+
+def test_a_number_that_is_none_is_null():
+    told = Recommendation(Setup("p"), Window(0, 1), "", (), None, bounds={"x": float("nan")}, learning_cut=0)
+    assert (tree(told)["bounds"], tree(told)["learning_cut"]) == ({"x": None}, "1970-01-01T00:00:00Z")

@@ -69,10 +69,12 @@ def test_requests_stand_in_the_order_in_which_they_came(tmp_path):
 
 
 def test_who_came_before_midnight_and_finished_after_it_has_its_place(tmp_path):
-    requests = [asked("late", DAY // SECOND - 10, seconds=60), asked("next", DAY // SECOND + 1)]
+    midnight = DAY // SECOND
+    requests = [asked("late", midnight - 10, seconds=60), asked("quick", midnight - 5), asked("next", midnight + 1)]
     (one,) = read(store_of(tmp_path, requests, [started()]))
     assert (np.diff(one.history.trace.at) > 0).all()
-    assert [one.history.names[code] for code in one.history.trace.adapter] == ["late", "next"]
+    assert [one.history.names[code] for code in one.history.trace.adapter] == ["late", "quick", "next"]
+    assert one.history.trace.hold.tolist() == [60 * SECOND, SECOND, SECOND]
 
 
 def test_the_base_model_has_requests_and_no_name(tmp_path):
@@ -248,3 +250,15 @@ def test_rows_in_another_order_are_the_same_history(tmp_path):
     )
     assert one.trace.adapter.tolist() == other.trace.adapter.tolist()
     assert one.trace.at.tolist() == other.trace.at.tolist()
+
+
+def test_a_history_that_began_with_time_has_nothing_before_it(tmp_path):
+    requests = [{**asked("a", 1), **dict.fromkeys(("at", "arrived", "queued", "scheduled", "finished"), 5)}]
+    events = [{**started(), "at": 1}]
+    (one,) = read(store_of(tmp_path, requests, events), Window(0, DAY))
+    assert one.history.first_seen.tolist() == [5]
+
+
+def test_a_detail_that_is_no_json_tells_nothing_of_the_model(tmp_path):
+    (one,) = read(store_of(tmp_path, [asked("a", 1)], [started(detail='{"role":"worker","x":"\\ud800"}')]))
+    assert (one.setup.engine, one.setup.max_rank) == (None, None)

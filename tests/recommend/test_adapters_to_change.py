@@ -107,3 +107,7 @@ def test_experiments_on_few_pods_are_tried_where_a_router_places_the_rest():
     asked = named("abcdefgh", 4000, g="a-experiment", h="b-experiment")
     one = history(asked, pods=4, experiment=np.array([False, True, False, True, False, False, False, False]))
     assert "all 2 experiments on 1 of 4 pods" in {advice.what for advice in advise_cap(judged(one), VLLM)}
+
+
+def test_an_experiment_is_no_version():
+    assert small_variants(history(named("ab" * 20 + "c", c="a-experiment"))) == []

@@ -4,10 +4,11 @@ import pytest
 
 from lora_watch.recommend.advice import Kind, Setup, Verdict
 from lora_watch.recommend.pods import advise_pods
-from lora_watch.recommend.present import present
+from lora_watch.recommend.present import Present, present
 from lora_watch.recommend.routing import advise_routing
 from lora_watch.recommend.slots import advise_slots, price
 from lora_watch.recommend.trial import trial
+from lora_watch.replay.routers import ARTICLE, LLM_D_RESIDENCY
 from tests.histories import drawn, history
 
 VLLM = Setup("chat", engine="vllm", slots=2, slot_bytes=65_536_000)
@@ -96,3 +97,24 @@ def test_a_scorer_that_is_only_proposed_cannot_be_had(scattered):
 
 def test_one_pod_needs_no_routing():
     assert list(advise_routing(judged(history(RING)), VLLM)) == []
+
+
+def test_no_pod_has_more_slots_than_there_are_adapters():
+    told = list(advise_slots(judged(history(["a"] * 500, slots=1)), VLLM))
+    assert [one.amount for one in told] == [1]
+
+
+def test_slots_that_hold_everybody_are_not_added_to():
+    assert list(advise_slots(judged(history(["a"] * 500, slots=9)), VLLM)) == []
+
+
+def test_a_scorer_that_routes_already_is_not_tried():
+    one = history(drawn("abcd", 2000), pods=2)
+    now = Present("llm-d's residency scorer", LLM_D_RESIDENCY, 0, 0)
+    assert ["proposed" in advice.what for advice in advise_routing(trial(one, now), VLLM)] == [False]
+
+
+def test_two_pods_more_are_the_most_that_is_tried():
+    one = trial(history(drawn("abcdefghijkl", 4000), pods=2), Present("the article's affinity router", ARTICLE, 0, 0))
+    advice = list(advise_pods(one, VLLM))
+    assert [one.what for one in advice] == ["one more pod", "2 more pods"]

@@ -1,5 +1,6 @@
 """Groups that stay together, tenants with pods of their own, and pins by the hour of the week."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -15,6 +16,7 @@ from lora_watch.recommend.schedule import BLOCK, BLOCKS, Path, advise_schedule, 
 from lora_watch.recommend.split import advise_split, shared_out
 from lora_watch.recommend.trial import trial
 from lora_watch.replay.routers import RANDOM
+from lora_watch.replay.trace import Trace
 from tests.histories import MONDAY, drawn, history
 
 SGLANG = Setup("chat", engine="sglang")
@@ -70,7 +72,7 @@ def test_chance_is_that_of_a_poisson_variable(count, mean):
 
 
 def test_what_no_chance_brings_is_none():
-    assert chance(3, 0.0) == 0.0
+    assert (chance(3, 0.0), chance(0, 0.0)) == (0.0, 1.0)
 
 
 def test_pairs_that_share_an_adapter_are_one_group():
@@ -150,3 +152,31 @@ def test_who_goes_makes_room_before_another_comes():
 def test_a_path_that_stays_is_pinned_once():
     changes = pin_changes([Path(0, (4,) * BLOCKS, 1.0)], history(["a"], days=21).window)
     assert [(change.at, change.adapter) for change in changes] == [(MONDAY, 4)]
+
+
+def test_one_request_follows_nobody():
+    assert pairs(history(["a", ""])) == []
+
+
+def test_a_pool_that_nothing_is_wanted_of_by_the_hour_has_no_schedule():
+    assert list(advise_schedule(judged(history(["a", "b"] * 2000, days=28)), SGLANG)) == []
+
+
+def test_a_schedule_goes_beside_the_pins_there_are():
+    one = weekly()
+    pinned = replace(one, pinned=((0, one.names.index("rare-0")),))
+    for advice in advise_schedule(judged(pinned), SGLANG):
+        assert advice.amount == 1
+
+
+def test_with_one_slot_nothing_can_be_pinned():
+    assert list(advise_schedule(judged(replace(weekly(), slots=(1,))), SGLANG)) == []
+
+
+def test_a_schedule_behind_a_router_is_learned_where_the_router_sends():
+    one = weekly()
+    spread = replace(
+        one, trace=Trace(one.trace.adapter, adapters=one.trace.adapters, pods=2, at=one.trace.at), pods=("x", "y"), slots=(3, 3)
+    )
+    found = list(advise_schedule(judged(spread, Present("random", RANDOM, 0, 0)), SGLANG))
+    assert all(place.pod in {"x", "y"} for advice in found for place in advice.places)

@@ -1,5 +1,7 @@
 """The judged week: what it is, what a change does to it, and when that is proven."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,8 @@ from lora_watch.errors import NotEnoughHistory
 from lora_watch.model import DAY, HOUR, Window
 from lora_watch.recommend.advice import Effect, Verdict
 from lora_watch.recommend.present import Present, present
-from lora_watch.recommend.trial import ERROR, Trial, judged_window, trial, verdict
+from lora_watch.recommend.trial import ERROR, Trial, hashes, judged_window, trial, verdict
+from lora_watch.replay.trace import Trace
 from tests.histories import drawn, history
 
 RECORDED = Present(None, None, 0, 0)
@@ -124,3 +127,11 @@ def test_what_began_late_is_judged_from_there():
     later = told.since(told.judged.end - 6 * HOUR)
     assert later.judged.end - later.judged.start == 6 * HOUR
     assert 0 < later.requests < told.requests
+
+
+def test_a_month_of_many_requests_is_not_replayed_step_by_step():
+    codes = np.zeros(200_000, dtype=np.int64)
+    one = history(["a"] * 10)
+    large = replace(one, trace=Trace(codes, adapters=1, at=one.window.start + codes))
+    assert hashes(large) is None
+    assert len(hashes(one)) == 1
