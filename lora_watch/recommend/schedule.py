@@ -95,7 +95,9 @@ def _routed(past: History, trial: Trial) -> NDArray[np.int32]:
 
 
 def best_paths(past: History, pod: NDArray[np.int32], allowed: NDArray[np.bool_]) -> list[Path]:
-    """The paths that gain more than a load a week, those that gain most first: at most ``MOST_SLOTS`` a pod, and never its last slot."""
+    """
+    The paths that gain more than a load a week, those that gain most first: at most ``MOST_SLOTS`` a pod, never its last slot.
+    """
     trace, cost = past.trace, load_cost(past)
     taken: list[list[list[int]]] = [[[] for _ in past.slots] for _ in range(BLOCKS)]  # adapters by block and pod
     for p, a in past.pinned:
