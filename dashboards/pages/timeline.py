@@ -10,7 +10,7 @@ from lora_watch.explore import chains, findings, happened
 from lora_watch.explore.colours import SEVERITIES
 from lora_watch.explore.markup import badge, tag
 from lora_watch.explore.timeline import MOST_STAYS, Part, together
-from lora_watch.explore.timeline_figures import lanes, timeline_figure
+from lora_watch.explore.timeline_figures import barred, lanes, timeline_figure
 from lora_watch.explore.view import View
 from widgets import charts, notes, pages, questions, scene, tables
 
@@ -27,7 +27,7 @@ with st.container(horizontal=True, gap="small", vertical_alignment="center", key
     for name, span in happened.moves(window, page.end):
         if st.button(name, key=f"lw_move_{name}", disabled=span is None) and span is not None:
             show(replace(view, span=span, live=False))
-    notes.plain("Mark a span in the figure to zoom in; choose adapters above to follow them.")
+    notes.plain("Mark a span in the figure to zoom in; click a bar, or a name, to follow an adapter over pods.")
 
 there, spans = page.told(questions.pods(page)), page.told(questions.closed(page))
 parts: list[Part] = []
@@ -46,10 +46,10 @@ if parts:
             "Nothing happened in this window, as far as is stored: no load, no eviction, no request of the chosen pods."
         )
     else:
-        st.html(happened.legend(whole, followed))
+        st.html(happened.legend(whole, view))
         bands = [(one.start, window.end if one.end is None else one.end, SEVERITIES[one.severity]) for one in incidents]
         drawn = timeline_figure(whole, window, bin, followed=followed, bands=bands)
-        charts.brushed("timeline", drawn, happened.sentence(whole, window), view)
+        charts.brushed("timeline", drawn, happened.sentence(whole, window), view, barred(whole))
         untold = whole.pods.filter(~pl.col("told"))
         notes.plain(
             badge(whole.provenance),

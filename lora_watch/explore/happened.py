@@ -1,6 +1,7 @@
 """The page *Timeline* in words and small tables: what is drawn, whom it is about, incidents, chains of swaps."""
 
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlencode
 
 import polars as pl
 
@@ -13,13 +14,15 @@ from lora_watch.explore.markup import Markup, tag
 from lora_watch.explore.markup import name as named
 from lora_watch.explore.panels import pool_title
 from lora_watch.explore.timeline import LANE, MOST_STAYS, Part
-from lora_watch.explore.view import LONGEST, moment
+from lora_watch.explore.view import LONGEST, View, moment
 from lora_watch.model import MINUTE, SECOND, Window
 
 SHOWN = 12
 """Adapters of a legend: those that sat longest; every one has its colour."""
 CHAINS_SHOWN = 8
 LINKS_SHOWN = 8
+MOST_ADDRESS = 4_000
+"""Characters of an address that every browser and proxy takes."""
 AROUND = 10 * MINUTE
 """So much before and behind an incident is shown of it."""
 
@@ -81,13 +84,24 @@ def moves(window: Window, end: int) -> Iterator[tuple[str, Window | None]]:
     yield "Zoom in", Window(middle - length // 4, middle + length // 4) if length >= 4 * SECOND else None
 
 
-def legend(whole: Part, followed: Sequence[str]) -> Markup:
-    """Who sat in the slots for longest, each in its colour; those that are followed first."""
+def legend(whole: Part, view: View) -> Markup:
+    """
+    Who sat in the slots for longest, each in its colour; those that are followed first. A name is a link that follows it, or no
+    longer.
+    """
+    followed = view.adapter
     held = whole.held.group_by("adapter").agg(pl.col("micros").sum()).sort("micros", "adapter", descending=[True, False])
     order = [*followed, *(name for name in held["adapter"] if name not in followed)]
     rest = len(order) - SHOWN
     chips = [
-        tag("span", tag("i", "", style=f"background:{colours.colour_of(name)}"), named(name), class_="lw-chip")
+        tag(
+            "a",
+            tag("i", "", style=f"background:{colours.colour_of(name)}"),
+            named(name),
+            class_="lw-chip lw-followed" if name in followed else "lw-chip",
+            href=_following(view, name),
+            target="_self",
+        )
         for name in order[:SHOWN]
     ]
     marks = (("lw-mark-load", "load"), ("lw-mark-evict", "eviction")) if whole.stays is not None else ()
@@ -96,6 +110,15 @@ def legend(whole: Part, followed: Sequence[str]) -> Markup:
         signs.append(tag("span", tag("i", "▼", class_="lw-mark-start"), "start of an engine", class_="lw-chip"))
     more = [tag("span", f"and {rest} more", class_="lw-chip lw-when")] if rest > 0 else []
     return tag("div", chips, more, signs, class_="lw-legend")
+
+
+def _following(view: View, name: str) -> str | None:
+    """The address of the same view with this adapter followed, or no longer; None of a name too long for one."""
+    others = [one for one in view.adapter if one != name]
+    query = urlencode(
+        view.of("adapter", others if name in view.adapter else [*others, name]).query(), doseq=True, errors="replace"
+    )
+    return f"?{query}" if len(query) <= MOST_ADDRESS else None
 
 
 def sentence(whole: Part, window: Window) -> str:

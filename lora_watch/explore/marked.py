@@ -1,6 +1,6 @@
-"""What somebody marked in a figure, as the browser tells it: a span of time."""
+"""What somebody marked in a figure, as the browser tells it: a span of time, or a bar."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +24,19 @@ def marked(selection: Mapping[str, Any]) -> Window | None:
         return None
     start = ends[0] - ends[0] % _GRAIN
     return Window(start, max(ends[-1], start + SHORTEST))
+
+
+def clicked(selection: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """
+    The one of ``names`` whose bar was clicked: the last selected point of the first trace, whose ``customdata`` are places among
+    them; None where there is none, or what the browser says makes no sense.
+    """
+    try:
+        places = [point["customdata"] for point in selection["points"] if point["curve_number"] == 0]
+        place = places[-1][0] if isinstance(places[-1], list) else places[-1]
+        return names[place] if isinstance(place, int) and 0 <= place < len(names) else None
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 def _micros(text: object) -> int:

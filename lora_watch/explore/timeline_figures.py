@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -150,8 +151,17 @@ def _band(drawn: go.Figure, start: datetime, end: datetime, colour: str) -> None
     drawn.add_shape(**rect, y0=1, y1=1 + STRIP_PIXELS / drawn.layout.height, opacity=1)
 
 
+def barred(whole: Part) -> list[str]:
+    """The adapters of the bars, in their order; empty where cells are drawn."""
+    return [] if whole.stays is None else [row["adapter"] for row in _placed(whole.stays, lanes(whole))]
+
+
+def _placed(sat: pl.DataFrame, placed: Lanes) -> list[dict[str, Any]]:
+    return [row for row in sat.iter_rows(named=True) if tuple(row[name] for name in LANE) in placed.middle]
+
+
 def _bars(drawn: go.Figure, sat: pl.DataFrame, placed: Lanes, followed: set[str]) -> None:
-    rows = [row for row in sat.iter_rows(named=True) if tuple(row[name] for name in LANE) in placed.middle]
+    rows = _placed(sat, placed)
     if not rows:
         return
     middle = [placed.middle[tuple(row[name] for name in LANE)] for row in rows]
@@ -173,6 +183,9 @@ def _bars(drawn: go.Figure, sat: pl.DataFrame, placed: Lanes, followed: set[str]
         textangle=0,
         textfont={"size": 10, "color": "#fff"},
         constraintext="none",
+        customdata=list(range(len(rows))),
+        selected={"marker": {"opacity": 1}},
+        unselected={"marker": {"opacity": 1}},
         hovertext=[_stay(row) for row in rows],
         hovertemplate="%{hovertext}<extra></extra>",
     )

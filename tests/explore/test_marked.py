@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lora_watch.explore.marked import marked
+from lora_watch.explore.marked import clicked, marked
 from lora_watch.model import SECOND, Window
 
 NOON = 1_772_712_000 * SECOND
@@ -40,3 +40,26 @@ def test_a_box_as_thin_as_a_line_is_a_second():
 )
 def test_what_makes_no_sense_is_nothing(said: dict[str, Any]):
     assert marked(said) is None
+
+
+def test_a_bar_that_is_clicked_is_its_adapter():
+    said = {"points": [{"curve_number": 0, "customdata": [1]}, {"curve_number": 3, "customdata": [0]}]}
+    assert clicked(said, ["a", "b"]) == "b"
+    assert clicked({"points": [{"curve_number": 0, "customdata": 0}]}, ["a", "b"]) == "a"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"points": []},
+        {"points": "x"},
+        {"points": [{"curve_number": 1, "customdata": [0]}]},
+        {"points": [{"curve_number": 0, "customdata": [2]}]},
+        {"points": [{"curve_number": 0, "customdata": [-1]}]},
+        {"points": [{"curve_number": 0, "customdata": ["a"]}]},
+        {"points": [{"curve_number": 0}]},
+    ],
+)
+def test_a_click_that_makes_no_sense_is_nothing(said: dict[str, Any]):
+    assert clicked(said, ["a", "b"]) is None
