@@ -44,10 +44,13 @@ def advised(
     store: Store, window: Window, settings: Settings, *, pool: str | None = None, told: Told = lambda _what, _share: None
 ) -> Iterator[Advised]:
     """
-    A recommendation for each pool with requests in the window, the busiest first; of them those called ``pool``, if told.
+    A recommendation for each pool with requests in the window, the busiest first; of them those called ``pool``, if told. One of
+    which too little is held comes last and advises nothing: its sentence says what is missing.
 
-    NotEnoughHistory where nothing can be replayed, StoreError where a table can't be read.
+    NotEnoughHistory where that is so of all of them, StoreError where a table can't be read.
     """
+    short: list[Advised] = []
+    given, missing = 0, ""
     expected = announced_in(settings.diagnose.expected)
     lookback = round(settings.derive.lookback.total_seconds() * SECOND)
     read = held(
@@ -55,15 +58,25 @@ def advised(
     )
     for one in read:
         name = one.setup.pool or "the pool"
-        found = recommend(
-            one.history,
-            one.setup,
-            prices=prices_of(settings, one.setup.base_model),
-            told=lambda what, share: told(f"{name}: {what}", READING + share * (1 - READING)),  # noqa: B023 - called at once
-        )
-        whose, paths = one.pool, one.paths
+        whose, setup, paths = one.pool, one.setup, one.paths
+        try:
+            found = recommend(
+                one.history,
+                setup,
+                prices=prices_of(settings, setup.base_model),
+                told=lambda what, share: told(f"{name}: {what}", READING + share * (1 - READING)),  # noqa: B023 - called at once
+            )
+        except NotEnoughHistory as error:
+            missing = missing or str(error)
+            nothing = Recommendation(setup, window, f"Nothing is advised: {error}.", (), None, gaps=one.history.gaps)
+            short.append(Advised(whose, nothing, paths))
+            continue
+        given += 1
         del one  # a month of the next pool needs its room
         yield Advised(whose, found, paths)
+    if not given:
+        raise NotEnoughHistory(missing)
+    yield from short
 
 
 def prices_of(settings: Settings, model: str | None) -> Prices:

@@ -37,6 +37,9 @@ KNOWN_BACK = 30 * DAY
 """So far before the window it is looked for when adapters were asked for first, and when pods started."""
 DEPLOYED = ("start", "snapshot", "pin", "unpin", *NAMING)
 PAGES = (names.SAMPLE_MAX_LORA, names.MAX_GPU_ADAPTERS)
+MOST_SLOTS = 100_000
+"""No engine has more: a number above is none."""
+MOST_RANK = 4096
 Told = Callable[[float], None]
 """Is told the share of the reading that is done."""
 Pool = tuple[str | None, str | None, str | None]
@@ -186,9 +189,10 @@ def _fleet(asked: pl.DataFrame, events: pl.DataFrame, pages: pl.DataFrame) -> _F
 
 def _slots(events: pl.DataFrame, pages: pl.DataFrame) -> dict[str, int]:
     """The slots that each pod said last, those of its engines added up; of a pod that said none, those of its page."""
-    told = events.filter(pl.col("slots") >= 1).sort("at", "seq").group_by("pod", pl.col("engine").fill_null("")).last()
+    sane = pl.col("slots").is_between(1, MOST_SLOTS)
+    told = events.filter(sane).sort("at", "seq").group_by("pod", pl.col("engine").fill_null("")).last()
     page = (
-        pages.filter(pl.col("value") >= 1)
+        pages.filter(pl.col("value").is_between(1, MOST_SLOTS))
         .sort("at")
         .group_by(pl.col("pod").fill_null(""), pl.col("engine").fill_null(""))
         .agg(slots=pl.col("value").last().cast(pl.Int64))
@@ -376,11 +380,11 @@ def _setup(pool: Pool, events: pl.DataFrame, loads: pl.DataFrame, fleet: _Fleet)
     said = started.row(-1, named=True) if len(started) else {}
     detail = _object(said.get("detail"))
     told = detail.get("max_rank")
-    rank = told if isinstance(told, int) else None
+    rank = told if isinstance(told, int) and 0 < told <= MOST_RANK else None
     sized = loads.filter(pl.col("bytes") > 0)
     largest = sized["bytes"].max()
     if rank is not None:  # a slot is as large as the largest rank wants it, whoever sits there
-        scaled = sized.filter(pl.col("rank") > 0).select((pl.col("bytes") * rank / pl.col("rank")).max()).item()
+        scaled = sized.filter(pl.col("rank") > 0).select((pl.col("bytes").cast(pl.Float64) / pl.col("rank") * rank).max()).item()
         largest = largest if scaled is None else max(int(scaled), largest)  # type: ignore[type-var]  # bytes
     vllm, model = detail.get("vllm"), detail.get("model")
     return Setup(

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from lora_watch.cli import app
 from lora_watch.config import Settings
-from lora_watch.errors import LoraWatchError
+from lora_watch.errors import LoraWatchError, NotEnoughHistory
 from lora_watch.explore.advice import Advised, advised, prices_of, token_bytes_of, window_until
 from lora_watch.explore.advice_words import as_json, as_yaml, for_target, lines, row, show, tree
 from lora_watch.explore.progress import bar
@@ -20,6 +20,7 @@ from lora_watch.model import DAY, SECOND, Window
 from lora_watch.recommend.advice import Advice, Effect, Kind, Recommendation, Setup, Verdict
 from lora_watch.recommend.targets import TARGETS
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
+from lora_watch.store.tables import Store
 from tests.builders import rows
 from tests.stored import stored
 
@@ -65,8 +66,6 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(folder):
-    from lora_watch.store.tables import Store
-
     store = Store(folder)
     return list(advised(store, window_until(store, "30d", None, START + 17 * DAY), Settings()))
 
@@ -152,6 +151,29 @@ def test_the_command_prints_files_for_an_engine(folder):
     assert "--max-loras" in CliRunner().invoke(app, asked).stdout
 
 
+def test_a_pool_of_which_too_little_is_held_takes_nothing_from_the_others(folder, tmp_path):
+    store = Store(folder)
+    few = store.rows(REQUESTS).head(5).with_columns(pool=pl.lit("small"), pod=pl.lit("s-0"), stream=pl.lit("agent/s"))
+    start = store.rows(ADAPTER_EVENTS, where=pl.col("kind") == "start").head(1)
+    start = start.with_columns(pool=pl.lit("small"), pod=pl.lit("s-0"), stream=pl.lit("agent/w"))
+    both = [
+        pl.concat([store.rows(table), rows]).drop("date", "bucket") for table, rows in ((REQUESTS, few), (ADAPTER_EVENTS, start))
+    ]
+    joined = stored(tmp_path, requests=REQUESTS.conform(both[0]), events=ADAPTER_EVENTS.conform(both[1]))
+    told = list(advised(joined, window_until(joined, "30d", None, START + 17 * DAY), Settings()))
+    assert [one.pool[1] for one in told] == ["pool", "small"]
+    assert told[1].recommendation.sentence.startswith("Nothing is advised: of ")
+    assert "Nothing is advised" in printed(told[1])
+
+
+def test_where_too_little_is_held_of_every_pool_that_is_said(tmp_path, folder):
+    few = REQUESTS.conform(Store(folder).rows(REQUESTS).head(5).drop("date", "bucket"))
+    start = Store(folder).rows(ADAPTER_EVENTS, where=pl.col("kind") == "start").drop("date", "bucket")
+    store = stored(tmp_path, requests=few, events=ADAPTER_EVENTS.conform(start))
+    with pytest.raises(NotEnoughHistory, match="any change is chance"):
+        list(advised(store, window_until(store, "30d", None, START + 17 * DAY), Settings()))
+
+
 def test_what_is_missing_is_one_sentence_and_exit_code_2(tmp_path):
     told = CliRunner().invoke(app, ["recommend", "--data", str(tmp_path)])
     assert told.exit_code == 2
@@ -177,8 +199,6 @@ def test_a_price_turns_pods_into_money(folder):
 
 
 def test_a_window_ends_where_the_data_end(folder):
-    from lora_watch.store.tables import Store
-
     window = window_until(Store(folder), "2d", None, START + 30 * DAY)
     assert window == Window(window.end - 2 * DAY, window.end)
     assert window.end <= START + 16 * DAY + SECOND

@@ -262,3 +262,41 @@ def test_a_history_that_began_with_time_has_nothing_before_it(tmp_path):
 def test_a_detail_that_is_no_json_tells_nothing_of_the_model(tmp_path):
     (one,) = read(store_of(tmp_path, [asked("a", 1)], [started(detail='{"role":"worker","x":"\\ud800"}')]))
     assert (one.setup.engine, one.setup.max_rank) == (None, None)
+
+
+@pytest.mark.parametrize("slots", [0, -3, 10**15])
+def test_a_number_of_slots_that_no_engine_has_is_none(tmp_path, slots):
+    with pytest.raises(NotEnoughHistory, match="nobody told the slots"):
+        read(store_of(tmp_path, [asked("a", 1)], [started(slots=slots)]))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 0.0, 1e300])
+def test_a_page_that_tells_no_number_tells_no_slots(tmp_path, value):
+    page = {"at": WINDOW.end - 1, "metric": SAMPLE_MAX_LORA, "value": value, "series": "s", "labels": "{}"}
+    with pytest.raises(NotEnoughHistory, match="nobody told the slots"):
+        read(store_of(tmp_path, [asked("a", 1)], samples=[page]))
+
+
+@pytest.mark.parametrize("rank", ["0", "-1", "1e3", "true", '"16"', "1" + "0" * 40])
+def test_a_rank_that_no_engine_has_sizes_no_slot(tmp_path, rank):
+    events = [started(detail=f'{{"max_rank":{rank},"role":"worker"}}'), loaded("a", 1, rank=8)]
+    (one,) = read(store_of(tmp_path, [asked("a", 1)], events))
+    assert one.setup.slot_bytes in {8_000_000, 1_000_000}
+
+
+def test_a_size_of_any_number_overflows_nothing(tmp_path):
+    events = [started(), loaded("a", 1, rank=1, bytes=2**62)]
+    (one,) = read(store_of(tmp_path, [asked("a", 1)], events))
+    assert one.setup.slot_bytes >= 2**62
+
+
+def test_requests_of_the_base_model_alone_name_no_adapter(tmp_path):
+    (one,) = read(store_of(tmp_path, [asked(None, 1), asked(None, 2)], [started()]))
+    assert (one.history.names, one.history.trace.adapters) == ((), 0)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 10_000, "\ud800", "a\x00b"])
+def test_any_text_is_an_adapter(tmp_path, name):
+    name = name.encode("utf-8", "replace").decode()
+    (one,) = read(store_of(tmp_path, [asked(name, 1)], [started()]))
+    assert one.history.names == (name,)
