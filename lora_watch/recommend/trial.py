@@ -18,6 +18,7 @@ from lora_watch.recommend.advice import Advice, Effect, Kind, Place, Verdict
 from lora_watch.recommend.history import History
 from lora_watch.recommend.levers import IN_STEPS, WAITING_SECONDS
 from lora_watch.recommend.present import Present
+from lora_watch.recommend.proof import UNFORESEEN
 from lora_watch.replay.cluster import PinChange, Reloads, replay
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.routers import Router
@@ -30,7 +31,8 @@ WARM_UP = DAY
 FEWEST = 200
 """With fewer requests in the judged window nothing is told of it."""
 ERROR = 0.03
-"""What the replay itself may be off by: a lower bound below it proves nothing."""
+"""What the replay itself may be off by: a smaller share proves nothing."""
+NORMAL = 1.96
 RESAMPLES = 2000
 MONTH_HOURS = 730.0
 LIKE_A_DAY = 4 * DAY
@@ -178,13 +180,13 @@ class Trial:
 
 def verdict(effect: Effect) -> Verdict:
     """
-    Advised where the lower bound of what is gone of what hurts is above the replay's own error; harmful where even the upper
-    bound is below zero.
+    Advised where what is gone of what hurts is more than the replay's own error, and the lower bound above zero; harmful where
+    even the upper bound is below zero.
     """
     low, high = effect.sure
-    if low is None or high is None:
+    if low is None or high is None or effect.removed is None:
         return Verdict.UNPROVEN
-    if low > ERROR:
+    if low > 0 and effect.removed > ERROR:
         return Verdict.ADVISED
     return Verdict.HARMFUL if high < 0 else Verdict.NOT_WORTH
 
@@ -294,11 +296,19 @@ def _load_seconds(history: History, adapters: int) -> NDArray[np.float64]:
 def _share(
     base: NDArray[np.int64] | NDArray[np.float64], other: NDArray[np.int64] | NDArray[np.float64]
 ) -> tuple[float | None, float | None, float | None]:
-    """The share of the base that is gone, and its 95 % interval over blocks drawn anew; None where there is nothing to lose."""
+    """
+    The share of the base that is gone, and the 95 % interval in which that of a next such time lies; None where there is nothing
+    to lose.
+
+    Blocks are drawn anew, with and without the change paired: the spread counts twice, once for this estimate and once for the
+    time to come, widened by √(n ÷ (n − 1)) for n blocks; ``UNFORESEEN`` is what weeks differ by beyond their days. No more than
+    all can be gone.
+    """
     if not base.sum() > 0:
         return None, None, None
     share = 1 - float(other.sum()) / float(base.sum())
     drawn = np.random.default_rng(1).integers(0, len(base), (RESAMPLES, len(base)))
     bases, others = base[drawn].sum(axis=1), other[drawn].sum(axis=1)
-    low, high = np.quantile(1 - others[bases > 0] / bases[bases > 0], [0.025, 0.975])
-    return share, min(float(low), share), max(float(high), share)
+    spread = float(np.var(1 - others[bases > 0] / bases[bases > 0])) * len(base) / max(len(base) - 1, 1)
+    wide = NORMAL * float(np.sqrt(2 * spread + UNFORESEEN**2))
+    return share, share - wide, min(share + wide, 1.0)

@@ -71,7 +71,7 @@ def test_a_pool_without_swaps_is_told_to_change_nothing():
 def test_a_slot_short_is_told_in_one_line():
     told = recommend(history(["a", "b", "c"] * 1500), VLLM, prices=Prices(token_bytes=327_680))
     assert told.sentence.startswith(
-        "Add 1 slot per pod: −100 % swaps (100 … 100 %), for 200 KV-cache tokens (66 MB) a pod at least, a rolling restart."
+        "Add 1 slot per pod: −100 % swaps (96 … 100 %), for 200 KV-cache tokens (66 MB) a pod at least, a rolling restart."
     )
 
 
