@@ -31,9 +31,8 @@ TIMES = ("queued", "scheduled", "first_token", "finished")
 """What a lookup reads of a request."""
 LEAST = 20
 """With fewer requests than these the slowest would be their 95th percentile."""
-BACK = 7 * DAY
-"""So far before a week a resident's load is looked for; agents list who is there every six hours."""
 KNOWN_BACK = 30 * DAY
+"""So far before a week the loads of residents and first requests are looked for: what nobody evicts may sit there for weeks."""
 FOUND = ("hot", "warm", "cold", "unknown")
 ADAPTER = (*POOL, "adapter")
 
@@ -104,7 +103,7 @@ def counted(
     shards = max(shards_for(store.count(ADAPTER_EVENTS, day) // 4 + store.count(REQUESTS, day)) for day in whole)
     some = [store] if shards == 1 else [store.part(range(*edges)) for edges in bucket_ranges(shards)]
     for place, one in enumerate(some):
-        past = Onward(one, max(lookback, BACK), brief=True)
+        past = Onward(one, max(lookback, KNOWN_BACK), brief=True)
         for number, day in enumerate(whole, start=1):
             parts.append(_part(one, day, lookback, past, priced))
             if progress is not None:
