@@ -14,9 +14,10 @@ from lora_watch.config import RESERVED, LogSettings, Settings, parse
 from lora_watch.diagnose.finding import Confidence, Finding, Severity
 from lora_watch.errors import LoraWatchError, NotEnoughHistory, SourceUnavailable
 from lora_watch.model import DAY, MINUTE, SECOND, Window
-from lora_watch.schema import ADAPTER_EVENTS, FINDINGS, Batch
+from lora_watch.schema import ADAPTER_EVENTS, ADVICE, FINDINGS, Batch
 from lora_watch.service import NEW_PROBLEMS_SHOWN, Service, set_up_logging
 from lora_watch.sources.configured import sources_of
+from lora_watch.store.tables import Store
 
 NOW = 1_796_000_000 * SECOND
 
@@ -253,3 +254,27 @@ def test_a_folder_that_is_deleted_under_a_look_is_made_anew(tmp_path: Path):
         clock.now = NOW + minute * MINUTE
         service.tick()
     assert service.store.rows(FINDINGS)["change"].to_list() == ["opened"]
+
+
+def test_advice_is_stored_once_a_day(tmp_path: Path):
+    clock, given = Clock(), []
+
+    def advise(now: int) -> pl.DataFrame:
+        given.append(now)
+        return rows(ADVICE, [{"at": now, "id": "c/p", "sentence": "Pin nothing."}])
+
+    service = Service(settings(tmp_path), [], clock=clock, advise=advise)
+    for _ in range(2):
+        service.tick()
+    assert Store(tmp_path / "data").rows(ADVICE)["sentence"].to_list() == ["Pin nothing."]
+    assert len(given) == 1
+
+
+def test_too_little_for_advice_is_no_failure(tmp_path: Path, lines):
+    def advise(_now: int) -> pl.DataFrame:
+        raise NotEnoughHistory("nothing is stored yet")
+
+    service = Service(settings(tmp_path), [], clock=Clock(), advise=advise)
+    service.tick()
+    assert value(service, "lora_watch_job_runs_total", {"job": "advise", "outcome": "succeeded"}) == 1
+    assert not any("nothing is stored" in line for line in lines())
