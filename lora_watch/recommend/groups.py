@@ -24,6 +24,8 @@ FALSE_SHARE = 0.05
 """Of the pairs that are told, the share that may be chance (Benjamini and Hochberg)."""
 LOOKED_AT = 1_000_000
 """Requests that are looked at, the newest."""
+MOST = 1000
+"""Adapters whose pairs are looked at, those with most requests: their number counts twice."""
 
 
 class Pair(NamedTuple):
@@ -84,7 +86,11 @@ def pairs(history: History) -> list[Pair]:
     """
     whole = history.trace
     used = np.flatnonzero(whole.adapter >= 0)[-LOOKED_AT:]
-    trace = Trace(whole.adapter[used], adapters=whole.adapters, at=whole.at[used])
+    busiest = np.argsort(-np.bincount(whole.adapter[used], minlength=whole.adapters), kind="stable")[:MOST]
+    place = np.full(whole.adapters, -1, dtype=np.int32)
+    place[busiest] = np.arange(len(busiest), dtype=np.int32)
+    used = used[place[whole.adapter[used]] >= 0]
+    trace = Trace(place[whole.adapter[used]], adapters=len(busiest), at=whole.at[used])
     if len(trace) < 2:
         return []
     counts = followers(trace, SPAN)
@@ -100,7 +106,10 @@ def pairs(history: History) -> list[Pair]:
     tests = adapters * (adapters - 1)
     by_chance = sorted((chance(int(counts[a, b]), float(expected[a, b])), int(a), int(b)) for a, b in likely.tolist())
     kept = max((rank for rank, (p, _, _) in enumerate(by_chance, 1) if p <= FALSE_SHARE * rank / tests), default=0)
-    return [Pair(a, b, int(counts[a, b]), float(expected[a, b]), float(confidence[a, b])) for _, a, b in by_chance[:kept]]
+    return [
+        Pair(int(busiest[a]), int(busiest[b]), int(counts[a, b]), float(expected[a, b]), float(confidence[a, b]))
+        for _, a, b in by_chance[:kept]
+    ]
 
 
 def chance(count: int, mean: float) -> float:

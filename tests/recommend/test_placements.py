@@ -154,6 +154,14 @@ def test_a_path_that_stays_is_pinned_once():
     assert [(change.at, change.adapter) for change in changes] == [(MONDAY, 4)]
 
 
+def test_pairs_bear_the_codes_of_the_history_however_busy_they_are():
+    one = pipeline()
+    rarely = replace(one, trace=Trace(one.trace.adapter + 3, adapters=one.trace.adapters + 3, at=one.trace.at))
+    assert [(found.first - 3, found.second - 3) for found in pairs(rarely)] == [
+        (found.first, found.second) for found in pairs(one)
+    ]
+
+
 def test_one_request_follows_nobody():
     assert pairs(history(["a", ""])) == []
 
