@@ -352,8 +352,9 @@ def _offenders(report: WeeklyReport) -> Section:
 
 
 def _offending(told: Sequence[Offender], *, several: bool) -> tuple[tuple[Cell, ...], ...]:
-    """Their rows; bars are drawn beside the largest of their column."""
-    most = [max((getattr(one, name) or 0.0 for one in told), default=0.0) for name in ("request_share", "load_share")]
+    """Their rows; bars are drawn beside the largest of their column, where there are others to be held against."""
+    shares = [[getattr(one, name) or 0.0 for one in told] for name in ("request_share", "load_share")]
+    most = [max(column) if len(column) > 1 else 0.0 for column in shares]
     return tuple(_offender(one, *most, several=several) for one in told)
 
 
