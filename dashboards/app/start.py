@@ -69,6 +69,7 @@ class Told:
             return
         if "text/html" in Headers(scope=scope).get("accept", ""):  # a page is small: uncompressed it can be read here
             scope = {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]}
+        prefix = Headers(scope=scope).get("x-forwarded-prefix", "") or config.get_option("server.baseUrlPath")
         begun: list[Message] = []
 
         async def sent(message: Message) -> None:
@@ -84,7 +85,7 @@ class Told:
                 if message.get("more_body", False):
                     return
                 start = begun.pop()
-                page = bytes(start.pop("body")).replace(b"<head>", b"<head>" + _where() + AHEAD, 1)
+                page = bytes(start.pop("body")).replace(b"<head>", b"<head>" + _where(prefix) + AHEAD, 1)
                 headers = MutableHeaders(raw=start["headers"])
                 if "content-length" in headers and scope["method"] != "HEAD":
                     headers["content-length"] = str(len(page))
@@ -97,8 +98,9 @@ class Told:
         await self._app(scope, receive, sent)
 
 
-def _where() -> bytes:
-    path = json.dumps("/" + config.get_option("server.baseUrlPath").strip("/")).replace("<", "\\u003c")
+def _where(prefix: str) -> bytes:
+    """``prefix`` is the path under which a browser sees the server: a proxy that takes it away says so in a header of its own."""
+    path = json.dumps("/" + prefix.strip("/")).replace("<", "\\u003c")
     return f"<script>window.__streamlit={{BACKEND_BASE_URL:window.location.origin+{path}}}</script>".encode()
 
 

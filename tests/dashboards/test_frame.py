@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import json
 from collections.abc import AsyncIterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def test_a_file_of_secrets_that_cannot_be_read_shows_nobody_anything(tmp_path: P
 
 
 def answered(
-    response: Response, *, path: str = "", method: str = "GET", accept: str = "text/html"
+    response: Response, *, path: str = "", method: str = "GET", accept: str = "text/html", prefix: str = ""
 ) -> tuple[dict[str, str], bytes]:
     """Headers and body of an answer of a server that gives this response, under a path."""
     config.set_option("server.baseUrlPath", path)
@@ -76,6 +77,7 @@ def answered(
         sent.append({**message, "headers": list(message.get("headers", ()))})
 
     headers = [(b"accept", accept.encode()), (b"accept-encoding", b"gzip")]
+    headers += [(b"x-forwarded-prefix", prefix.encode())] if prefix else []
     scope = {"type": "http", "method": method, "path": "/", "headers": headers, "asgi": {"spec_version": "2.4"}}
     asyncio.run(Told(response)(scope, receive, send))
     told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
@@ -92,6 +94,24 @@ def test_a_page_knows_where_its_server_is_whatever_its_own_address():
     headers, body = answered(HTMLResponse("<html><head></head>é</html>"), path="lora")
     assert b'BACKEND_BASE_URL:window.location.origin+"/lora"' in body
     assert int(headers["content-length"]) == len(body)
+
+
+def test_a_proxy_that_takes_the_path_away_says_which():
+    _, body = answered(HTMLResponse("<html><head></head></html>"), prefix="/ops/lora")
+    assert b'BACKEND_BASE_URL:window.location.origin+"/ops/lora"' in body
+
+
+@pytest.mark.parametrize("prefix", ["//elsewhere.example", "</script><script>x", '"+alert(1)+"'])
+def test_whatever_a_header_says_the_server_is_this_one(prefix: str):
+    _, body = answered(HTMLResponse("<html><head></head></html>"), prefix=prefix)
+    said = body.partition(b"BACKEND_BASE_URL:window.location.origin+")[2].partition(b"}")[0]
+    assert json.loads(said) == "/" + prefix.strip("/")
+    assert body.count(b"</script>") == 1
+
+
+def test_what_figures_are_drawn_with_is_fetched_ahead():
+    _, body = answered(HTMLResponse("<html><head></head></html>"))
+    assert body.count(b'<link rel="modulepreload"') == 2
 
 
 def test_a_path_cannot_end_the_script_that_tells_it():
