@@ -41,6 +41,7 @@ bench: setup ## measure what benchmarks/README.md claims (installs the real vLLM
 	$(BIN)/python benchmarks/agent_cost.py hooks
 	$(BIN)/python benchmarks/replay_speed.py
 	$(BIN)/python benchmarks/backtest_study.py
+	$(BIN)/python benchmarks/recommend_speed.py artifacts/recommend
 	$(BIN)/python benchmarks/derive_scale.py
 	$(BIN)/python benchmarks/simulate_speed.py
 	$(BIN)/python benchmarks/locality_accuracy.py
