@@ -146,7 +146,8 @@ def _before(store: Store, chosen: Week, quality: Quality) -> WeekBefore | None:
         return None
     told = week.totals(store, last)
     slowest = week.latency(store, last)["p95_seconds"].max()
-    requests, loads, swaps = (int(told[name].sum()) for name in ("requests", "loads", "swaps"))
+    loads, swaps = (int(told[name].sum()) for name in ("loads", "swaps"))
+    requests = int(told.group_by("cluster", "pool").agg(pl.col("requests").max())["requests"].sum())
     return WeekBefore(requests, loads, swaps, slowest if isinstance(slowest, float) else None)
 
 
@@ -182,6 +183,7 @@ def _pools(counted: week.Counted, whole: pl.DataFrame, hourly: pl.DataFrame, hel
                 held.seconds,
                 worst({one for one in (*rows["provenance"].to_list(), provenances.get(key)) if one is not None}),
                 hours,
+                pool_title(key[0], key[1], None),
             )
         )
     return sorted(made, key=lambda one: (-one.requests, one.pool))

@@ -31,6 +31,7 @@ from lora_watch.report.weekly import (
     Promise,
     Ruled,
     WeeklyReport,
+    served,
 )
 from lora_watch.report.words import UNKNOWN, big, change, hours, interval, lasted, money, ratio, seconds, when
 
@@ -83,9 +84,9 @@ def document(report: WeeklyReport) -> Document:
 
 def _tiles(report: WeeklyReport) -> Iterator[Tile]:
     pools, before = report.pools, report.before
-    served, swaps = sum(one.requests for one in pools), sum(one.swaps for one in pools)
-    adapters = count(sum(one.adapters for one in pools), "adapter")
-    yield Tile("Requests for adapters", big(served), note=adapters + _beside(served, None if before is None else before.requests))
+    asked, swaps = served(pools, "requests"), sum(one.swaps for one in pools)
+    adapters = count(served(pools, "adapters"), "adapter")
+    yield Tile("Requests for adapters", big(asked), note=adapters + _beside(asked, None if before is None else before.requests))
     harm = sum(one.harm_seconds for one in report.incidents.found)
     if report.incidents.told:
         yield Tile(

@@ -20,6 +20,8 @@ from lora_watch.report.words import big, change, hours, interval, lasted, money,
 
 THIN = 0.95
 """A report about less of the week than this says so in its first lines."""
+LEAST_SHARE = 0.005
+"""Who took less of the loads is not named first."""
 FAMILY_SHARE = 0.1
 """A family that took so much of the loads is named before single adapters."""
 
@@ -84,9 +86,13 @@ def _who(offenders: Offenders) -> str:
     if family is not None:
         shares = f"{ratio(family.request_share)} of the requests, {ratio(family.load_share)} of the loads"
         return f"{named(family.name)}, {count(family.members, 'adapter')}: {shares}."
-    worst: list[Offender] = [one for one in offenders.adapters if one.loads][:3]
+    worst: list[Offender] = [one for one in offenders.adapters if (one.load_share or 0.0) >= LEAST_SHARE][:3]
     if not worst:
-        return "No adapter was loaded, as far as events tell."
+        return (
+            "No adapter stands out."
+            if any(one.loads for one in offenders.adapters)
+            else "No adapter was loaded, as far as is told."
+        )
     told = [f"{named(one.name)} ({ratio(one.load_share)})" for one in worst]
     return f"Loaded most: {', '.join(told)} of the loads."
 

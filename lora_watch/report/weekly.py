@@ -4,6 +4,7 @@ The weekly report as a value: one field a section. Times are µs UTC, shares are
 How it is written out stands elsewhere (HTML, Markdown, JSON); all three are made of this and of nothing else.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lora_watch.model import Window
@@ -43,7 +44,8 @@ class Hour:
 @dataclass(frozen=True, slots=True)
 class PoolWeek:
     """
-    One pool in the week. ``p95_seconds`` of the time to the first token; ``seconds``: so much of the week is held.
+    One pool of one role in the week; ``whole`` is its name without the role: prefill and decode pods serve the same requests,
+    which nobody may count twice. ``p95_seconds`` of the time to the first token; ``seconds``: so much of the week is held.
     """
 
     pool: str
@@ -59,6 +61,7 @@ class PoolWeek:
     seconds: float
     provenance: str | None
     hours: tuple[Hour, ...] = ()
+    whole: str = ""
 
     @property
     def miss_ratio(self) -> float | None:
@@ -69,6 +72,22 @@ class PoolWeek:
     def swaps_per_second(self) -> float | None:
         """Per second and pod, over what is held."""
         return self.swaps / self.seconds / self.pods if self.seconds and self.pods else None
+
+
+def served(pools: Sequence[PoolWeek], what: str) -> int:
+    """
+    The ``requests`` or ``adapters`` of all pools; where a pool has several roles, of the one that tells most.
+
+    >>> sides = [PoolWeek(f"chat / {role}", 1, 2, count, 0, 0, 0, 0, None, None, 0.0, None, whole="chat")
+    ...          for role, count in (("prefill", 7), ("decode", 6))]
+    >>> served(sides, "requests")
+    7
+    """
+    most: dict[str, int] = {}
+    for one in pools:
+        name = one.whole or one.pool
+        most[name] = max(most.get(name, 0), int(getattr(one, what)))
+    return sum(most.values())
 
 
 @dataclass(frozen=True, slots=True)
