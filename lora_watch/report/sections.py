@@ -172,7 +172,7 @@ def _week(report: WeeklyReport) -> Section:
 
 def _course(pool: PoolWeek, report: WeeklyReport, bands: tuple[tuple[int, int, str], ...]) -> Course:
     window = report.head.week.window
-    mine = tuple(band for band, one in zip(bands, _banded(report), strict=True) if pool.pool.startswith(one.pool))
+    mine = tuple(band for band, one in zip(bands, _banded(report), strict=True) if (pool.whole or pool.pool) == one.pool)
     peak = max(pool.hours, key=lambda hour: hour.swaps, default=None)
     about = f"{pool.pool}: requests, swaps and P95 to the first token by hour."
     if peak is not None and peak.swaps:
