@@ -60,6 +60,17 @@ class History:
         slots = [one + more_slots for one in self.slots] + [min(self.slots) + more_slots] * more_pods
         return Fleet(slots, seats=SEATS, pins=self.pinned if pins is None else pins)
 
+    def seconds_of_loads(self, adapters: int | None = None) -> NDArray[np.float64]:
+        """
+        What a load takes by adapter code, of so many ``adapters`` (all by default; those above are new). Of those that nobody
+        measured, and of new ones, the mean of the others; NaN where nobody measured any.
+        """
+        known = np.isfinite(self.load_seconds)
+        mean = float(self.load_seconds[known].mean()) if known.any() else float("nan")
+        seconds = np.full(max(adapters or 0, len(self.load_seconds)), mean)
+        seconds[: len(self.load_seconds)][known] = self.load_seconds[known]
+        return seconds
+
     @property
     def day(self) -> NDArray[np.int64]:
         """The day of each request, counted from the window's start: the blocks that a bootstrap draws."""

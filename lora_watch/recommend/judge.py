@@ -25,8 +25,8 @@ class Judged:
     """
     What one replay comes to, by day of the window (24 hours from its start): ``loads`` that requests waited for, their ``cost``
     (``load_cost`` each), ``swaps`` (evictions by them). ``preloads`` and ``preload_cost`` are those of pins that the pool has not
-    yet, once for the window: each takes a slot from somebody. ``wait_seconds`` is the 95th percentile of waits for a slot, None
-    without a request.
+    yet, once for the window: each takes a slot from somebody. ``wait_seconds`` is the 95th percentile of what requests waited for
+    a slot and their own adapter's load; None without a request, or with loads that nobody measured.
     """
 
     window: Window
@@ -46,9 +46,8 @@ class Judged:
 
 def load_cost(history: History) -> NDArray[np.float64]:
     """Seconds of a load by adapter; the mean of the others where its own is unknown, and 1 for all where nobody measured any."""
-    seconds = np.asarray(history.load_seconds, dtype=np.float64)
-    known = np.isfinite(seconds)
-    return np.where(known, seconds, seconds[known].mean()) if known.any() else np.ones(len(seconds))
+    seconds = history.seconds_of_loads()
+    return np.where(np.isfinite(seconds), seconds, 1.0)
 
 
 def judged(
@@ -98,7 +97,10 @@ def told(
     started = inside & (outcome.lookup >= 0)
     cost = load_cost(history)
     new = set(fleet.pins) - set(history.pinned)
-    waits = outcome.start[started] - trace.at[started]
+    waits = (outcome.start[started] - trace.at[started]) / SECOND
+    missed = loaded[started]
+    waits[missed] += history.seconds_of_loads()[trace.adapter[started][missed]]
+    p95 = float(np.quantile(waits, 0.95)) if len(waits) else float("nan")
     return Judged(
         window,
         int((inside & (trace.adapter >= 0)).sum()),
@@ -107,5 +109,5 @@ def told(
         np.bincount(day[inside & (outcome.victim >= 0)], minlength=days),
         len(new),
         float(sum(cost[a] for _, a in new)),
-        float(np.quantile(waits, 0.95)) / SECOND if len(waits) else None,
+        p95 if np.isfinite(p95) else None,
     )

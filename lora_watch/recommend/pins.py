@@ -19,7 +19,7 @@ from lora_watch.recommend.history import History
 from lora_watch.recommend.judge import Judged, judged
 from lora_watch.recommend.placement import placed, replicas, spread, work
 from lora_watch.recommend.present import Present, present
-from lora_watch.recommend.proof import Measure, Proof, effect, proof
+from lora_watch.recommend.proof import MODEL_ERROR, Measure, Proof, effect, proof
 from lora_watch.recommend.release import releases
 from lora_watch.replay.routers import Rule
 
@@ -76,14 +76,17 @@ def rule_pins(history: History, top: int, last: int) -> Pins:
     return placed(chosen, work(history), history.slots)
 
 
-def advise_pins(history: History, now: Present | None = None, *, opt_in: Collection[str] = ()) -> PinAdvice:
+def advise_pins(
+    history: History, now: Present | None = None, *, opt_in: Collection[str] = (), gpus_per_pod: int = 1
+) -> PinAdvice:
     """
     Pins for the time after the history's end. ``now`` is the router in the loop (found if it is not given).
 
     Learned since the last of ``history.changes``. The number of pins is that with the largest lower bound (5 %, over days drawn
     anew) of the load cost it removes in the last week, or two; the verdict is that of :func:`proof`. The effect is what is
     promised: the share removed in those weeks, by orders that had not seen them, with the interval in which that of the next
-    week lies. Fewer than eight days since the last change prove nothing: UNPROVEN, and no pins.
+    week lies. It is the best of the numbers tried, so that it promises a little too much: how much is for
+    :func:`lora_watch.recommend.backtest.backtest` to say, by weeks that nobody chose by. Fewer than eight days since the last change prove nothing: UNPROVEN, and no pins.
     """
     router = present(history) if now is None else now
     end = history.window.end
@@ -100,20 +103,20 @@ def advise_pins(history: History, now: Present | None = None, *, opt_in: Collect
     before = [history.during(Window(since, week.start)) for week in weeks]
     orders = [order_of(past, router, candidates(past, opt_in)) for past in before]
     best = _choice(history, router, weeks, bases, orders)
-    learned, measured = Window(since, end), bool(np.isfinite(history.load_seconds).any())
+    learned = Window(since, end)
     known = [history.during(Window(history.window.start, week.start)) for week in weeks]
     counted = [rule_pins(past, ARTICLE_TOP, ARTICLE_DAYS * DAY) for past in known]
     rule = [judged(history, week, router.router, pins=pins) for week, pins in zip(weeks, counted, strict=True)]
-    article = _article(history, router, weeks, bases, rule, measured)
+    article = _article(history, router, weeks, bases, rule, gpus_per_pod)
     if best is None or best.proven.verdict is not Verdict.ADVISED:
         why = _why_not(best)
-        return PinAdvice(_nothing(history, router, weeks, learned, bases[-1], why), article, cut, bases[-1])
+        return PinAdvice(_nothing(history, router, weeks, learned, bases, why), article, cut, bases[-1])
     newest = history.during(learned)
     pins = spread(order_of(newest, router, candidates(newest, opt_in))(best.count), best.more, history.slots)
     if not pins:
         why = "no adapter is a candidate any more: none was asked for in the last three days"
-        return PinAdvice(_nothing(history, router, weeks, learned, bases[-1], why), article, cut, bases[-1])
-    advice = _advised(history, router, weeks, learned, bases, best, pins, measured)
+        return PinAdvice(_nothing(history, router, weeks, learned, bases, why), article, cut, bases[-1])
+    advice = _advised(history, router, weeks, learned, bases, best, pins, gpus_per_pod)
     return PinAdvice(advice, article, cut, bases[-1])
 
 
@@ -181,11 +184,27 @@ def lengths(most: int) -> list[int]:
     return sorted({round(most * n / LENGTHS) for n in range(1, LENGTHS + 1)} - {0})
 
 
-def _promise(bases: Sequence[Judged], tried: Sequence[Judged], measured: bool) -> Effect:  # noqa: FBT001
-    """What the newest judged week saw, with the share of swaps that all of them promise the next one, and its interval."""
-    told = effect(bases[-1], tried[-1], measured=measured)
-    proven = proof(list(zip(bases, tried, strict=True)), Measure.SWAPS)
-    return told if proven is None else replace(told, swaps_removed=proven.share, low=proven.low, high=proven.high)
+def _promise(history: History, bases: Sequence[Judged], tried: Sequence[Judged], gpus_per_pod: int) -> Effect:
+    """
+    What the judged weeks saw, swaps added up and GPU hours on average, with the interval in which the share of the next one lies;
+    P95 is that of the newest. Where there are too few loads for a proof, the newest week alone.
+    """
+    measured = bool(np.isfinite(history.load_seconds).any())
+    pairs = list(zip(bases, tried, strict=True))
+    each = [effect(base, other, measured=measured, gpus_per_pod=gpus_per_pod) for base, other in pairs]
+    proven = proof(pairs, Measure.SWAPS)
+    if proven is None:
+        return each[-1]
+    hours = [one.gpu_hours_saved for one in each if one.gpu_hours_saved is not None]
+    return replace(
+        each[-1],
+        swaps_removed=proven.share,
+        low=proven.low,
+        high=proven.high,
+        swaps=sum(one.swaps or 0 for one in each),
+        base_swaps=sum(one.base_swaps or 0 for one in each),
+        gpu_hours_saved=sum(hours) / len(hours) if hours else None,
+    )
 
 
 def _instead(history: History) -> str:
@@ -198,7 +217,7 @@ def _places(history: History, pins: Pins) -> tuple[Place, ...]:
 
 
 def _method(router: Present, weeks: Sequence[Window]) -> str:
-    return f"replay {router.how} of {len(weeks)} {'week' if len(weeks) == 1 else 'weeks'} that the choice had not seen"
+    return f"replay {router.how} of {'a week' if len(weeks) == 1 else f'{len(weeks)} weeks'}, by what was known before"
 
 
 def _advised(
@@ -209,16 +228,17 @@ def _advised(
     bases: Sequence[Judged],
     best: _Choice,
     pins: Pins,
-    measured: bool,  # noqa: FBT001
+    gpus_per_pod: int,
 ) -> Advice:
     many, pods = len(pins), len({p for p, _ in pins})
     return Advice(
         kind=Kind.PINS,
         verdict=Verdict.ADVISED,
         what=f"pin {many} {'adapter' if many == 1 else 'adapters'} on {pods} {'pod' if pods == 1 else 'pods'}{_instead(history)}",
-        why=f"{many} pins chosen in the same way removed {best.proven.share:.1%} of the load time in weeks that the choice had "
-        f"not seen; drawing days anew, at least {best.proven.lower:.1%} in 95 of 100 cases",
-        effect=_promise(bases, best.tried, measured),
+        why=f"{_pins(best.count + len(best.more))} of an order learned before each judged week removed {best.proven.share:.1%} "
+        "of its load time, more surely than other numbers of pins would have; drawing days anew, at least "
+        f"{best.proven.lower:.1%} in 95 of 100 cases",
+        effect=_promise(history, bases, best.tried, gpus_per_pod),
         judged=Window(weeks[0].start, weeks[-1].end),
         learned=learned,
         method=_method(router, weeks),
@@ -234,8 +254,10 @@ def _advised(
     )
 
 
-def _nothing(history: History, router: Present, weeks: Sequence[Window], learned: Window, base: Judged, why: str) -> Advice:
-    swaps = int(base.swaps.sum())
+def _nothing(
+    history: History, router: Present, weeks: Sequence[Window], learned: Window, bases: Sequence[Judged], why: str
+) -> Advice:
+    swaps = sum(int(base.swaps.sum()) for base in bases)
     return Advice(
         kind=Kind.PINS,
         verdict=Verdict.NOT_WORTH,
@@ -258,9 +280,14 @@ def _why_not(best: _Choice | None) -> str:
     if best is None:
         return "no number of pins removes a load: either next to nothing is loaded, or no adapter is a candidate"
     return (
-        f"the best number of pins, {best.count}, changed the load time by {-best.proven.share:+.1%} in weeks that the choice "
-        f"had not seen (lower bound of what it removes: {best.proven.lower:.1%}): not above the replay's own error of 3 %"
+        f"even the best number of pins tried, {best.count}, changed the load time by {-best.proven.share:+.1%} in weeks that "
+        f"came after what its order was learned from (lower bound of what it removes: {best.proven.lower:.1%}): pins are advised "
+        f"above the replay's own error of {MODEL_ERROR:.0%}, and with a lower bound above zero"
     )
+
+
+def _pins(count: int) -> str:
+    return f"{count} {'pin' if count == 1 else 'pins'}"
 
 
 def _unproven(history: History, since: int, router: Present) -> Advice:
@@ -290,7 +317,7 @@ def _article(
     weeks: Sequence[Window],
     bases: Sequence[Judged],
     rule: Sequence[Judged],
-    measured: bool,  # noqa: FBT001
+    gpus_per_pod: int,
 ) -> Advice:
     proven = proof(list(zip(bases, rule, strict=True)))
     pins = rule_pins(history, ARTICLE_TOP, ARTICLE_DAYS * DAY)
@@ -301,7 +328,7 @@ def _article(
         why="there was no load to remove"
         if proven is None
         else f"it changed the load time by {-proven.share:+.1%} in weeks that the count had not seen",
-        effect=_promise(bases, rule, measured),
+        effect=_promise(history, bases, rule, gpus_per_pod),
         judged=Window(weeks[0].start, weeks[-1].end),
         learned=Window(max(history.window.start, history.window.end - ARTICLE_DAYS * DAY), history.window.end),
         method=_method(router, weeks),

@@ -84,11 +84,11 @@ def _by_day(judged: Judged, measure: Measure) -> NDArray[np.float64]:
     return np.asarray(judged.swaps + judged.preloads / len(judged.swaps), dtype=np.float64)
 
 
-def effect(base: Judged, other: Judged, *, measured: bool) -> Effect:
+def effect(base: Judged, other: Judged, *, measured: bool, gpus_per_pod: int = 1) -> Effect:
     """
     What a change did to one judged window: swaps with the preloads, which take slots from others too; interval over its days.
 
-    ``measured`` says whether load times are known; without them GPU hours are not.
+    ``measured`` says whether load times are known; without them GPU hours (load time × ``gpus_per_pod``) are not.
     """
     before, after = _by_day(base, Measure.SWAPS), _by_day(other, Measure.SWAPS)
     swaps, base_swaps = int(other.swaps.sum()) + other.preloads, int(base.swaps.sum()) + base.preloads
@@ -99,5 +99,5 @@ def effect(base: Judged, other: Judged, *, measured: bool) -> Effect:
         removed = 1 - swaps / base_swaps
         low, high = (float(one) for one in np.quantile(_drawn(before, before - after, len(before)), [0.025, 0.975]))
         low, high = min(low, removed), max(high, removed)
-    gpu_hours = float(hours * MONTH_HOURS * 3600 / base.window.seconds) if measured else None
+    gpu_hours = float(hours * gpus_per_pod * MONTH_HOURS * 3600 / base.window.seconds) if measured else None
     return Effect(removed, low, high, swaps, base_swaps, waits, gpu_hours)

@@ -96,7 +96,7 @@ def recommend(
 
 def _pins(history: History, judged: Trial) -> tuple[PinAdvice, dict[str, float]]:
     """The advice on pins, and what nothing could do better than; half of all the work, so that a second processor does it."""
-    pins = advise_pins(history, judged.present)
+    pins = advise_pins(history, judged.present, gpus_per_pod=judged.gpus_per_pod)
     return pins, bounds(history, judged.judged, judged.present, pins.base) if pins.base is not None else {}
 
 

@@ -263,7 +263,7 @@ def counted(trial: Trial, told: Told, trace: Trace) -> Counted:
     loads = np.bincount(block[missed], minlength=blocks) + np.bincount(again_block, minlength=blocks)
     swaps = np.bincount(block[told.victim[inside] >= 0], minlength=blocks)
     swaps += np.bincount(again_block[told.reloads.victim[again] >= 0], minlength=blocks)
-    cost = _load_seconds(trial.history, trace.adapters)
+    cost = trial.history.seconds_of_loads(trace.adapters)
     taken = np.bincount(block[missed], weights=cost[adapter[missed]], minlength=blocks)
     taken += np.bincount(again_block, weights=cost[told.reloads.adapter[again]], minlength=blocks)
     started = lookup >= 0
@@ -282,15 +282,6 @@ def counted(trial: Trial, told: Told, trace: Trace) -> Counted:
         p95,
         slot_p95,
     )
-
-
-def _load_seconds(history: History, adapters: int) -> NDArray[np.float64]:
-    """What a load takes by adapter code; of those nobody measured, and new ones, the mean of all. NaN: nobody measured any."""
-    known = np.isfinite(history.load_seconds)
-    mean = float(history.load_seconds[known].mean()) if known.any() else float("nan")
-    cost = np.full(max(adapters, len(history.load_seconds)), mean)
-    cost[: len(history.load_seconds)][known] = history.load_seconds[known]
-    return cost
 
 
 def _share(

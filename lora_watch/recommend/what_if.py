@@ -461,10 +461,9 @@ def _bins(judged: Window) -> tuple[int, int]:
 
 def _load_bins(part: History, told: Outcome, judged: Window) -> NDArray[np.float64] | None:
     """The share of pods' time in loads, by bin; None where nobody measured a load."""
-    known = np.isfinite(part.load_seconds)
-    if not known.any():
+    cost = part.seconds_of_loads()
+    if not np.isfinite(cost).any():
         return None
-    cost = np.where(known, part.load_seconds, float(part.load_seconds[known].mean()))
     count, length = _bins(judged)
     trace, seconds = part.trace, np.zeros(count)
     for at, adapter in (

@@ -46,11 +46,20 @@ def test_belady_is_replayed_without_holds():
 
 
 def test_waits_for_a_slot_are_told():
-    told = judged(month(ring(4, 14), 14, slots=(1,), hold=DAY // 20), WEEK, None)
+    told = judged(month(ring(4, 14), 14, slots=(1,), hold=DAY // 20, load_seconds=[0] * 4), WEEK, None)
     assert told.wait_seconds is not None
     assert told.wait_seconds > 0
     assert judged(month(ring(3, 14), 14), WEEK, None).wait_seconds == 0
     assert judged(month([-1] * 10, 14, adapters=1), WEEK, None).wait_seconds is None
+
+
+def test_a_wait_has_the_own_load_in_it():
+    told = judged(month(ring(4, 14), 14, load_seconds=[2, 2, np.nan, 2]), WEEK, None)
+    assert told.wait_seconds == 2.0
+
+
+def test_a_wait_with_loads_that_nobody_measured_is_unknown():
+    assert judged(month(ring(4, 14), 14), WEEK, None).wait_seconds is None
 
 
 def test_without_a_request_for_an_adapter_there_is_no_miss_ratio():

@@ -90,6 +90,19 @@ def test_a_pin_is_worth_what_its_loads_take():
     told = advise_pins(history, GIVEN)
     assert "a3" in told.advice.adapters
     assert told.advice.effect.gpu_hours_saved is not None
+    both = advise_pins(history, GIVEN, gpus_per_pod=2).advice.effect
+    assert both.gpu_hours_saved == pytest.approx(2 * told.advice.effect.gpu_hours_saved)
+
+
+def test_swaps_and_their_share_are_of_all_judged_weeks():
+    effect = advise_pins(month(ring(4, 16), 16), GIVEN).advice.effect
+    assert (effect.base_swaps, effect.swaps_removed) == (14 * 40, pytest.approx(1 - effect.swaps / effect.base_swaps))
+
+
+def test_the_number_of_pins_is_said_to_be_chosen_by_the_weeks_that_judge_it():
+    told = advise_pins(month(ring(4, 16), 16), GIVEN).advice
+    assert "learned before each judged week" in told.why
+    assert "more surely than other numbers of pins" in told.why
 
 
 def test_pins_that_there_are_now_are_the_present():

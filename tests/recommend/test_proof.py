@@ -103,6 +103,12 @@ def test_an_effect_counts_swaps_and_hours_of_a_month():
     assert told.gpu_hours_saved == pytest.approx(210 * 36 / 3600 * 730 / 168)
 
 
+def test_gpu_hours_are_those_of_every_gpu_of_a_pod():
+    one, two = (effect(week(*[100] * 7), week(*[60] * 7), measured=True, gpus_per_pod=gpus) for gpus in (1, 2))
+    assert one.gpu_hours_saved is not None
+    assert two.gpu_hours_saved == 2 * one.gpu_hours_saved
+
+
 def test_what_nobody_measured_is_unknown():
     told = effect(week(*[0] * 7), week(*[0] * 7), measured=False)
     assert (told.swaps_removed, told.low, told.high, told.p95_seconds_saved, told.gpu_hours_saved) == (None,) * 5
