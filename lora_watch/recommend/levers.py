@@ -122,6 +122,19 @@ def levers(requests: pl.LazyFrame, window: Window, slots: Mapping[str, int]) -> 
     return Levers(tuple(_compared(base, *one) for one in tried), past.counted, miss_ratio, present, past.provenance)
 
 
+def in_steps(requests: int, adapters: int, slots: int) -> bool:
+    """Whether so many requests are few enough to replay engines step by step; ``slots`` of the largest pod."""
+    return requests * (adapters * slots + 1_000) <= IN_STEPS
+
+
+def step_hashes(requests: int, adapters: int, slots: int, *, seed: int = 1) -> list[int] | None:
+    """Drawn, one for each adapter, for the order within a step, which nobody knows; None where :func:`in_steps` is false."""
+    if not in_steps(requests, adapters, slots):
+        return None
+    drawn: list[int] = np.random.default_rng(seed).integers(-(1 << 62), 1 << 62, adapters).tolist()
+    return drawn
+
+
 @dataclass(frozen=True, slots=True)
 class _Past:
     """What is replayed: the trace with its recorded pods, which requests count, and the block of each."""
@@ -146,12 +159,7 @@ class _Past:
 
     @property
     def hashes(self) -> list[int] | None:
-        """Drawn, one for each adapter; None where there is too much to replay in steps."""
-        adapters = self.trace.adapters
-        if len(self.trace) * (adapters * max(self.slots) + 1_000) > IN_STEPS:
-            return None
-        drawn: list[int] = np.random.default_rng(1).integers(-(1 << 62), 1 << 62, adapters).tolist()
-        return drawn
+        return step_hashes(len(self.trace), self.trace.adapters, max(self.slots))
 
     @property
     def how(self) -> str:

@@ -86,7 +86,8 @@ def advise_pins(
     anew) of the load cost it removes in the last week, or two; the verdict is that of :func:`proof`. The effect is what is
     promised: the share removed in those weeks, by orders that had not seen them, with the interval in which that of the next
     week lies. It is the best of the numbers tried, so that it promises a little too much: how much is for
-    :func:`lora_watch.recommend.backtest.backtest` to say, by weeks that nobody chose by. Fewer than eight days since the last change prove nothing: UNPROVEN, and no pins.
+    :func:`lora_watch.recommend.backtest.backtest` to say, by weeks that nobody chose by. Fewer than eight days since the last
+    change prove nothing: UNPROVEN, and no pins.
     """
     router = present(history) if now is None else now
     end = history.window.end

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from lora_watch.recommend.advice import Advice, Kind, Setup, Verdict
+from lora_watch.recommend.judge import MONTH_HOURS
 from lora_watch.recommend.means import means
-from lora_watch.recommend.trial import MONTH_HOURS, Trial
+from lora_watch.recommend.trial import Trial
 from lora_watch.replay.trace import Trace
 
 TRIED = (1, 2)

@@ -15,6 +15,8 @@ MODEL_ERROR = 0.03
 """Share of the loads within which the replay of a router may be wrong: a smaller effect is none."""
 UNFORESEEN = 0.02
 """Standard deviation of what a week brings beyond what its days show, as a share of the loads (benchmarks/README.md)."""
+NORMAL = 1.96
+"""Standard deviations on each side of a mean that hold 95 % of what is normally distributed."""
 WEEK = 7
 
 
@@ -39,10 +41,21 @@ class Proof:
 
     @property
     def verdict(self) -> Verdict:
-        """Advised where the lower bound is above zero and the share above the replay's own error."""
-        if self.lower > 0 and self.share > MODEL_ERROR:
-            return Verdict.ADVISED
-        return Verdict.HARMFUL if self.high < 0 or self.share < -MODEL_ERROR else Verdict.NOT_WORTH
+        """What the share and its bounds prove."""
+        return ruled(self.share, self.lower, self.high)
+
+
+def ruled(share: float, low: float, high: float) -> Verdict:
+    """
+    Advised where the share of what hurts that is gone is above the replay's own error, and its lower bound above zero; harmful
+    where even the upper bound is below zero.
+
+    >>> [str(ruled(*one)) for one in ((0.1, 0.02, 0.2), (0.02, 0.01, 0.03), (-0.1, -0.2, 0.01), (-0.1, -0.2, -0.01))]
+    ['advised', 'not worth it', 'not worth it', 'harmful']
+    """
+    if low > 0 and share > MODEL_ERROR:
+        return Verdict.ADVISED
+    return Verdict.HARMFUL if high < 0 else Verdict.NOT_WORTH
 
 
 def _drawn(base: NDArray[np.float64], saved: NDArray[np.float64], days: int) -> NDArray[np.float64]:
@@ -75,7 +88,7 @@ def proof(pairs: Sequence[tuple[Judged, Judged]], measure: Measure = Measure.COS
     small = len(base) / max(len(base) - 1, 1)
     deviation = float(np.sqrt((np.var(week) + np.var(shares)) * small + between + UNFORESEEN**2))
     lower = share - (share - float(np.quantile(shares, 0.05))) * float(np.sqrt(small))
-    return Proof(share, lower, share - 1.96 * deviation, share + 1.96 * deviation)
+    return Proof(share, lower, share - NORMAL * deviation, share + NORMAL * deviation)
 
 
 def _by_day(judged: Judged, measure: Measure) -> NDArray[np.float64]:

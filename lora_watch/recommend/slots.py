@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from lora_watch.model import HOUR
 from lora_watch.recommend.advice import Advice, Kind, Setup
 from lora_watch.recommend.means import means
-from lora_watch.recommend.trial import ERROR, Trial
+from lora_watch.recommend.proof import MODEL_ERROR
+from lora_watch.recommend.trial import Trial
 
 TRIED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of slots more that are tried, in order."""
@@ -13,7 +14,7 @@ TRIED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 def advise_slots(trial: Trial, setup: Setup, *, token_bytes: int | None = None) -> Iterator[Advice]:
     """
-    One advice for each number of slots more, up to the one after which less than ``ERROR`` of what hurts goes on top.
+    One advice for each number of slots more, up to the one after which less than ``MODEL_ERROR`` of what hurts goes on top.
 
     The price is memory that the KV cache has now: ``slots × slot bytes ÷ token_bytes`` tokens, where both are known. More slots
     never miss more under LRU on given pods; with a router in the loop they can.
@@ -38,7 +39,7 @@ def advise_slots(trial: Trial, setup: Setup, *, token_bytes: int | None = None) 
             amount=more,
         )
         gained = effect.removed or 0.0
-        if gained - before < ERROR or (effect.removed is not None and effect.removed >= 1 - ERROR / 2):
+        if gained - before < MODEL_ERROR or (effect.removed is not None and effect.removed >= 1 - MODEL_ERROR / 2):
             break
         before = gained
 

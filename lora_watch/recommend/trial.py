@@ -16,9 +16,10 @@ from lora_watch.errors import NotEnoughHistory
 from lora_watch.model import DAY, HOUR, SECOND, Window
 from lora_watch.recommend.advice import Advice, Effect, Kind, Place, Verdict
 from lora_watch.recommend.history import History
-from lora_watch.recommend.levers import IN_STEPS, WAITING_SECONDS
+from lora_watch.recommend.judge import MONTH_HOURS, RESAMPLES, WARM
+from lora_watch.recommend.levers import WAITING_SECONDS, step_hashes
 from lora_watch.recommend.present import Present
-from lora_watch.recommend.proof import UNFORESEEN
+from lora_watch.recommend.proof import NORMAL, UNFORESEEN, ruled
 from lora_watch.replay.cluster import PinChange, Reloads, replay
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.routers import Router
@@ -26,15 +27,8 @@ from lora_watch.replay.trace import Trace
 
 JUDGED = 7 * DAY
 """The end of the history that changes are judged by: every hour of the week once."""
-WARM_UP = DAY
-"""Before it, so much only fills the slots."""
 FEWEST = 200
 """With fewer requests in the judged window nothing is told of it."""
-ERROR = 0.03
-"""What the replay itself may be off by: a smaller share proves nothing."""
-NORMAL = 1.96
-RESAMPLES = 2000
-MONTH_HOURS = 730.0
 LIKE_A_DAY = 4 * DAY
 """From such a length on, days are drawn; of a shorter window hours, and below ``LIKE_AN_HOUR`` twelfths of it."""
 LIKE_AN_HOUR = 12 * HOUR
@@ -179,16 +173,11 @@ class Trial:
 
 
 def verdict(effect: Effect) -> Verdict:
-    """
-    Advised where what is gone of what hurts is more than the replay's own error, and the lower bound above zero; harmful where
-    even the upper bound is below zero.
-    """
+    """What an effect proves (:func:`lora_watch.recommend.proof.ruled`); unproven where it is unknown."""
     low, high = effect.sure
     if low is None or high is None or effect.removed is None:
         return Verdict.UNPROVEN
-    if low > 0 and effect.removed > ERROR:
-        return Verdict.ADVISED
-    return Verdict.HARMFUL if high < 0 else Verdict.NOT_WORTH
+    return ruled(effect.removed, low, high)
 
 
 def judged_window(history: History) -> Window:
@@ -212,7 +201,7 @@ def trial(history: History, present: Present, *, gpus_per_pod: int = 1) -> Trial
     Replay the present over the judged window. NotEnoughHistory below ``FEWEST`` requests for an adapter in it.
     """
     judged = judged_window(history)
-    part = history.during(Window(max(judged.start - WARM_UP, history.window.start), judged.end))
+    part = history.during(Window(max(judged.start - WARM, history.window.start), judged.end))
     requests = int((part.trace.adapter[np.searchsorted(part.trace.at, judged.start) :] >= 0).sum())
     if requests < FEWEST:
         days = (judged.end - judged.start) / DAY
@@ -225,23 +214,23 @@ def trial(history: History, present: Present, *, gpus_per_pod: int = 1) -> Trial
 def _begun(history: History, part: History, judged: Window, present: Present, gpus_per_pod: int) -> Trial:
     """A trial with the replay of the present."""
     inside = part.trace.adapter[np.searchsorted(part.trace.at, judged.start) :]
-    length = judged.end - judged.start
-    block = DAY if length >= LIKE_A_DAY else HOUR if length >= LIKE_AN_HOUR else max(length // 12, 1)
     none, nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64)
     empty = Counted(none, none, nothing, nothing, 0.0, 0.0)
-    blank = Trial(history, part, judged, present, empty, block, int((inside >= 0).sum()), gpus_per_pod)
+    blank = Trial(history, part, judged, present, empty, block_of(judged), int((inside >= 0).sum()), gpus_per_pod)
     return replace(blank, base=blank.count())
+
+
+def block_of(judged: Window) -> int:
+    """The length of what is drawn anew of a judged window: days; hours of a shorter one, or twelfths of it below half a day."""
+    length = judged.end - judged.start
+    return DAY if length >= LIKE_A_DAY else HOUR if length >= LIKE_AN_HOUR else max(length // 12, 1)
 
 
 def hashes(part: History) -> list[int] | None:
     """
     Drawn, one for each adapter, so that pods work in engine steps; None where there is too much to replay so.
     """
-    adapters = part.trace.adapters
-    if len(part.trace) * (adapters * max(part.slots) + 1_000) > IN_STEPS:
-        return None
-    drawn: list[int] = np.random.default_rng(1).integers(-(1 << 62), 1 << 62, adapters).tolist()
-    return drawn
+    return step_hashes(len(part.trace), part.trace.adapters, max(part.slots))
 
 
 def with_adapters(trace: Trace, heir: NDArray[np.int32]) -> Trace:

@@ -14,21 +14,19 @@ from numpy.typing import NDArray
 from lora_watch.derive.residency import kaplan_meier
 from lora_watch.derive.saturation import MOST_SHARE, Bottleneck
 from lora_watch.errors import NotEnoughHistory
-from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
+from lora_watch.model import MINUTE, SECOND, Window
 from lora_watch.recommend.advice import Effect, Place
 from lora_watch.recommend.history import SEATS, History
-from lora_watch.recommend.levers import IN_STEPS
+from lora_watch.recommend.judge import RESAMPLES, WARM
+from lora_watch.recommend.levers import in_steps
 from lora_watch.recommend.present import ROUTERS, Present
 from lora_watch.recommend.sizing import zipf_shares
 from lora_watch.recommend.trial import (
     FEWEST,
-    LIKE_A_DAY,
-    LIKE_AN_HOUR,
-    RESAMPLES,
-    WARM_UP,
     Counted,
     Told,
     Trial,
+    block_of,
     counted,
     judged_window,
 )
@@ -179,7 +177,7 @@ def foresee(
     ValueError says why a plan can't be replayed; NotEnoughHistory below ``FEWEST`` requests.
     """
     judged = judged_window(history)
-    part = history.during(Window(max(judged.start - WARM_UP, history.window.start), judged.end))
+    part = history.during(Window(max(judged.start - WARM, history.window.start), judged.end))
     requests = int((part.trace.adapter[part.trace.at >= judged.start] >= 0).sum())
     if requests < FEWEST:
         raise NotEnoughHistory(
@@ -389,8 +387,7 @@ def _code(part: History, name: str) -> int:
 
 def _in_steps(part: History, changed: History) -> bool:
     """Whether both replays are little enough to work in engine steps."""
-    most = max(len(one.trace) * (one.trace.adapters * max(one.slots) + 1_000) for one in (part, changed))
-    return most <= IN_STEPS
+    return all(in_steps(len(one.trace), one.trace.adapters, max(one.slots)) for one in (part, changed))
 
 
 def timed(part: History, cpu_capacity: int | None = None) -> Fleet:
@@ -405,10 +402,8 @@ def timed(part: History, cpu_capacity: int | None = None) -> Fleet:
 
 
 def _trial(part: History, judged: Window, present: Present, requests: int, gpus: int) -> Trial:
-    length = judged.end - judged.start
-    block = DAY if length >= LIKE_A_DAY else HOUR if length >= LIKE_AN_HOUR else max(length // 12, 1)
     whole, real = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64)
-    return Trial(part, part, judged, present, Counted(whole, whole, real, real, 0.0, 0.0), block, requests, gpus)
+    return Trial(part, part, judged, present, Counted(whole, whole, real, real, 0.0, 0.0), block_of(judged), requests, gpus)
 
 
 def _state(drawn: _Drawn, count: Counted, trial: Trial, before: NDArray[np.float64] | None, ratios: Sequence[float]) -> State:

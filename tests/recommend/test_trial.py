@@ -11,7 +11,8 @@ from lora_watch.errors import NotEnoughHistory
 from lora_watch.model import DAY, HOUR, Window
 from lora_watch.recommend.advice import Effect, Verdict
 from lora_watch.recommend.present import Present, present
-from lora_watch.recommend.trial import ERROR, Trial, hashes, judged_window, trial, verdict
+from lora_watch.recommend.proof import MODEL_ERROR
+from lora_watch.recommend.trial import Trial, hashes, judged_window, trial, verdict
 from lora_watch.replay.trace import Trace
 from tests.histories import drawn, history
 
@@ -108,7 +109,7 @@ def test_one_pod_is_judged_as_recorded():
     ("low", "high", "said"),
     [
         (0.01, 0.5, Verdict.ADVISED),
-        (0.001, 2 * ERROR - 0.002, Verdict.NOT_WORTH),
+        (0.001, 2 * MODEL_ERROR - 0.002, Verdict.NOT_WORTH),
         (-0.1, 0.5, Verdict.NOT_WORTH),
         (-0.2, -0.1, Verdict.HARMFUL),
         (None, None, Verdict.UNPROVEN),
