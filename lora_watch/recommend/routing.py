@@ -10,15 +10,15 @@ from lora_watch.recommend.trial import Trial
 
 class _Scorer(NamedTuple):
     what: str
-    can: bool
+    can: bool | None
     how: str
 
 
 SCORERS = {
     "llm-d's lora-affinity-scorer": _Scorer(
         "routing by llm-d's lora-affinity-scorer",
-        True,
-        "llm-d: `lora-affinity-scorer` in the EndpointPickerConfig, weight 4 beside the queue and KV scorers",
+        None,
+        "where llm-d routes: `lora-affinity-scorer` in the EndpointPickerConfig, weight 4 beside the queue and KV scorers",
     ),
     "llm-d's residency scorer": _Scorer(
         "routing by residency (llm-d's proposed scorer)",

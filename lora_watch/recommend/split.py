@@ -64,7 +64,7 @@ def advise_split(trial: Trial, setup: Setup) -> Iterator[Advice]:
         Kind.SPLIT,
         told,
         what=f"split the fleet by tenant: {len(groups)} parts for {len(busy)} tenants",
-        why="adapters of one tenant push out those of another",
+        why="adapters of one tenant (the first word of their names) push out those of another",
         cost="no pod more, but one deployment for each part",
         risk="a part has only its own pods when it is busy",
         can=can,

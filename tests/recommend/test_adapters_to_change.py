@@ -32,10 +32,18 @@ def test_a_ghost_holds_a_slot_that_a_ring_is_short_of():
     assert (only.verdict, only.adapters, only.effect.swaps_removed, only.can) == (Verdict.ADVISED, ("ghost",), 1.0, True)
 
 
-def test_vllm_cannot_be_told_to_unpin():
+def test_vllm_unpins_by_a_restart_only():
     asked = ["ghost", *["a", "b", "c"] * 1000]
     (only,) = advise_unpin(judged(history(asked, slots=3, pinned=((0, 3),))), VLLM)
-    assert only.can is False
+    assert only.can is True
+    assert "no call for it over HTTP" in only.how
+    assert "restart" in only.how
+
+
+def test_nobody_is_a_ghost_of_two_days():
+    asked = ["ghost", *["a", "b", "c"] * 1000]
+    (only,) = advise_unpin(judged(history(asked, days=2, slots=3, pinned=((0, 3),))), VLLM)
+    assert only.what == "unpin all pins (1 on 1 pod)"
 
 
 def test_pins_that_are_asked_for_are_judged_together():

@@ -95,6 +95,11 @@ def test_a_scorer_that_is_only_proposed_cannot_be_had(scattered):
     assert [one.can for one in proposed] == [False]
 
 
+def test_whether_a_picker_is_there_to_be_told_is_unknown(scattered):
+    released = [one for one in advise_routing(scattered, VLLM) if "proposed" not in one.what]
+    assert [one.can for one in released] == [None]
+
+
 def test_one_pod_needs_no_routing():
     assert list(advise_routing(judged(history(RING)), VLLM)) == []
 

@@ -153,6 +153,19 @@ def test_proven_pins_that_are_best_are_the_sentence():
     assert sentence([made(Kind.PINS, 0.1, 3, what="pin 3 adapters")]).startswith("Pin 3 adapters: −10 % swaps")
 
 
+def test_pins_that_do_harm_are_named_before_what_costs_something():
+    pins = made(Kind.PINS, 0.0, 0, Verdict.NOT_WORTH, what="pin nothing")
+    held = replace(made(Kind.UNPIN, 0.7, 8, what="unpin ghosts (8 on 4 pods)"), cost="nothing")
+    assert sentence([made(Kind.SLOTS, 0.9, 1, what="+1 slot per pod"), held, pins]) == (
+        "Unpin ghosts (8 on 4 pods): −70 % swaps (70 … 70 %), for nothing. "
+        "Or add 1 slot per pod: −90 % swaps (90 … 90 %), for a restart."
+    )
+
+
+def test_replicas_are_told_as_they_are_to_be():
+    assert means(Kind.PODS, VLLM, 10) == (True, "replicas of the deployment: 10")
+
+
 def test_waiting_is_named_where_it_is_what_hurts():
     assert (
         removed(Effect(0.1, 0.0, 0.2, 9, 10, waits_removed=0.8, waits_low=0.7, waits_high=0.9))

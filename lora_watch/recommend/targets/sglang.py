@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from lora_watch.recommend.advice import Advice, Kind, Place, Setup
 from lora_watch.recommend.targets.output import UNKNOWN_PATH, File, Output
 from lora_watch.recommend.targets.text import arguments, by_hours, post, script
-from lora_watch.recommend.targets.wanted import sentences, wanted
+from lora_watch.recommend.targets.wanted import HOPE, sentences, wanted
 
 PORT = 30_000
+_CANNOT = {
+    Kind.PRELOAD: HOPE,
+    Kind.RETIRE: "adapters to retire: unload them on every pod (/unload_lora_adapter)",
+}
 
 
 def sglang(setup: Setup, advice: Sequence[Advice], paths: Mapping[str, str]) -> Output:
@@ -38,7 +42,7 @@ def sglang(setup: Setup, advice: Sequence[Advice], paths: Mapping[str, str]) -> 
         lines = [_unload(pod, name) for pod in pods for name in want.retire]
         if lines:
             files.append(File("retire.sh", script("Unloads adapters that nobody asks for.", lines)))
-    told = sentences(want, {Kind.RETIRE: "adapters to retire: unload them on every pod (/unload_lora_adapter)"}, engine="SGLang")
+    told = sentences(want, _CANNOT, engine="SGLang")
     if unknown := [place.adapter for place, _ in changed if place.adapter not in paths]:
         told.append(f"{UNKNOWN_PATH} stands for the path of {len(set(unknown))} adapters, which is not known here")
     if changed:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from lora_watch.recommend.advice import Advice, Kind, Setup
 from lora_watch.recommend.targets.output import File, Output
 from lora_watch.recommend.targets.text import arguments, body, by_hours, post, script
-from lora_watch.recommend.targets.wanted import Wanted, sentences, wanted
+from lora_watch.recommend.targets.wanted import HOPE, Wanted, sentences, wanted
 
 PORT = 8000
 _CANNOT = {
@@ -13,6 +13,7 @@ _CANNOT = {
         "vLLM takes no pin over HTTP (pin_lora exists in the process only): preload.sh loads these adapters, and the least "
         "recently used leaves again; run it hourly, and do not count on what pins promise"
     ),
+    Kind.PRELOAD: HOPE,
     Kind.UNPIN: "a pin set in the process goes with the process: restart the engines that hold it",
     Kind.RETIRE: "retire.sh takes names out of the registry; their weights stay in memory until others push them out",
 }

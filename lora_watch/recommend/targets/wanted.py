@@ -6,13 +6,19 @@ from dataclasses import dataclass
 from lora_watch.recommend.advice import Advice, Kind, Place, Setup, Verdict
 
 HOURS = 168
+HOPE = (
+    "preload.sh loads adapters ahead and pins nothing: the least recently used leaves again, so do not count on what pins by the "
+    "hour of the week promise"
+)
+"""What is to be known of preloads where pins were judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """
     ``slots`` of each pod (None: unchanged or unknown) and ``more_slots``; ``cpu`` adapters in host memory, at least as many.
-    ``pins`` and ``preloads`` by adapter and pod, ``unpin`` and ``retire`` what is no longer wanted. ``more_pods`` to add.
+    ``pins`` and ``preloads`` by adapter and pod, ``unpin`` and ``retire`` what is no longer wanted; what
+    is to be pinned is not in ``unpin``, whatever else is advised. ``more_pods`` to add.
     """
 
     slots: int | None
@@ -54,7 +60,7 @@ def wanted(setup: Setup, advice: Sequence[Advice]) -> Wanted:
         pods,
         pins,
         _places(advised, Kind.PRELOAD),
-        _places(advised, Kind.UNPIN),
+        tuple(one for one in _places(advised, Kind.UNPIN) if one not in pins),
         tuple(sorted({name for one in advised if one.kind is Kind.RETIRE for name in one.adapters})),
         tuple(dict.fromkeys(one.kind for one in advised)),
         left_out,

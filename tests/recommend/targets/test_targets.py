@@ -262,6 +262,22 @@ def test_sglang_is_told_what_is_no_longer_pinned():
     assert posts(files["pins.sh"])[-1][1] == {"lora_name": "old", "lora_path": "/x", "pinned": False}
 
 
+def test_what_is_to_be_pinned_is_not_unpinned_again():
+    held = advice(Kind.UNPIN, places=(Place("legal", "pod-0"), Place("old", "pod-0")))
+    files, _ = output("sglang", pins("legal"), held, legal="/l", old="/o")
+    assert {one["lora_name"]: one["pinned"] for _, one in posts(files["pins.sh"]) if "pinned" in one} == {
+        "legal": True,
+        "old": False,
+    }
+
+
+@pytest.mark.parametrize("target", ["vllm", "sglang"])
+def test_pins_by_the_hour_become_loads_that_promise_nothing(target):
+    files, told = output(target, advice(Kind.PRELOAD, places=(Place("legal", "pod-0", (9,)),)))
+    assert "preload.sh" in files
+    assert any("do not count on what pins by the hour" in one for one in told)
+
+
 @pytest.mark.parametrize("target", ["sglang", "aibrix", "production_stack"])
 def test_a_path_that_nobody_told_has_a_mark_in_its_place(target):
     files, told = output(target, pins("legal"))
