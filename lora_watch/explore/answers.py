@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-KEPT = 512
+KEPT = 256
 """Answers that are kept: those of a month by days, some times over. They are derived results, kilobytes each."""
 LINES = 64
 """Lines of questions of which the newest answer is kept for who comes while the next one is worked out."""

@@ -27,6 +27,13 @@ OPTIONS = {
 }
 """Streamlit's options; those of a `.streamlit/config.toml` go for the others."""
 
+FRUGAL = {
+    "_RJEM_MALLOC_CONF": "dirty_decay_ms:500,muzzy_decay_ms:0",
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_TRIM_THRESHOLD_": "1048576",
+}
+"""Variables that have the allocators of polars and of C give memory back soon: a question over many rows is a peak, and over."""
+
 
 def folder() -> Path:
     """Where the pages are: inside the installed package, or beside it in a checkout. LoraWatchError where they are in neither."""
@@ -49,7 +56,7 @@ def environment(before: Mapping[str, str], config: Path | None, data: Path | Non
     """The environment that tells the pages what to show: absolute paths, whatever the folder it is started in."""
     told = {CONFIG: config, DATA: data}
     kept = {name: value for name, value in before.items() if name not in told}
-    return kept | {name: str(path.absolute()) for name, path in told.items() if path is not None}
+    return FRUGAL | kept | {name: str(path.absolute()) for name, path in told.items() if path is not None}
 
 
 def run(arguments: list[str], variables: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from lora_watch.cli import app
 from lora_watch.errors import ConfigError, LoraWatchError
 from lora_watch.explore.opened import CONFIG, DATA, opened
-from lora_watch.explore.start import command, environment, folder
+from lora_watch.explore.start import FRUGAL, command, environment, folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +40,11 @@ def test_a_port_that_is_none_is_refused(port: int):
 
 def test_what_to_show_is_told_in_absolute_paths_and_nothing_old_is_left():
     told = environment({"PATH": "/bin", CONFIG: "/old"}, None, Path("data"))
-    assert told == {"PATH": "/bin", DATA: str(Path.cwd() / "data")}
+    assert told == {**FRUGAL, "PATH": "/bin", DATA: str(Path.cwd() / "data")}
+
+
+def test_what_somebody_says_of_memory_goes_before_ours():
+    assert environment({"MALLOC_ARENA_MAX": "8"}, None, None)["MALLOC_ARENA_MAX"] == "8"
 
 
 def test_the_folder_goes_before_the_configurations(tmp_path: Path):
