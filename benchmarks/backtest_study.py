@@ -245,7 +245,7 @@ def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="?", choices=["greedy", "study", "tables", "large"])
-    parser.add_argument("--requests", type=float, default=2e6)
+    parser.add_argument("--requests", type=float, default=1.5e6)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--large", type=float, default=11e6)
     parser.add_argument("--out", type=Path, default=Path("artifacts/backtest_study.jsonl"))
