@@ -193,7 +193,7 @@ HOURS = Table(
     MappingProxyType(
         {
             **_WHERE,  # at = begin of the hour; pod and engine are null where it is about a pool
-            "figure": pl.String(),  # slots | held | course | latency | asked | reached | lost | start | read
+            "figure": pl.String(),  # slots | held | course | latency | asked | reached | lost | start | read | past
             "slot": pl.Int64(),
             "adapter": pl.String(),
             "what": pl.String(),  # of `reached`: what was looked at; of `lost`: why; of `read`: the table

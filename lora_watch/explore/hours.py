@@ -14,9 +14,10 @@ An hour's rows are told apart by ``figure``:
 | reached | a pod, ``what`` was looked at, and hour | ``count`` looks, ``value``: the share that reached it |
 | lost | a pod, hour and ``what`` was the reason | ``count`` records, ``first``, ``last`` |
 | read | a table (``what``) and day | ``count`` rows of the day up to ``last``, by version ``step`` of this module |
+| past | a day before it (``first``) | ``count`` events of that day, which tell who sat in slots when this one began |
 
-The last one says what the others were made of. Where a day has more rows by now, somebody has brought some later: then it is not
-covered until it has been worked out anew, and its rows are read as if there were no hours.
+The last two say what the others were made of. Where one of these days has more rows by now, somebody has brought some later: then
+the day is not covered until it has been worked out anew, and its rows are read as if there were no hours.
 """
 
 import math
@@ -32,6 +33,7 @@ from lora_watch.explore.adapters import ASKED, KEYS, KNOWN_BACK, Before, asked
 from lora_watch.explore.heard import lost, reached
 from lora_watch.explore.timeline import (
     COURSE,
+    FURTHER,
     LANE,
     LEAST_FOR_P95,
     LongStays,
@@ -47,7 +49,7 @@ from lora_watch.schema import ADAPTER_EVENTS, HOURS, MEASURED, REQUESTS
 from lora_watch.store.days import date_of
 from lora_watch.store.tables import DAMAGED, Store, translated
 
-VERSION = 1
+VERSION = 2
 """Of what is worked out here: what an older one made is made anew."""
 WIDE = 2 * DAY
 """Windows as long as this are told by the hour."""
@@ -61,6 +63,7 @@ def of_day(store: Store, window: Window, lookback: int) -> pl.DataFrame:
     The rows of the table ``hours`` of a day, or of its hours up to now: a window of whole hours that begins at midnight UTC.
     StoreError where a table can't be read.
     """
+    counted = _read(store, window), _past(store, window)  # first: what comes meanwhile makes the day stale
     shards = shards_for(store.count(ADAPTER_EVENTS, window) // 4)
     some = [store] if shards == 1 else [store.part(range(*edges)) for edges in bucket_ranges(shards)]
     found = [frame for one in some for frame in _of_pods(one, window, lookback)]
@@ -80,7 +83,7 @@ def of_day(store: Store, window: Window, lookback: int) -> pl.DataFrame:
         else []
     )
     wanted = asked(window, store).rename({"hour": "at", "requests": "count"}).with_columns(figure=pl.lit("asked"))
-    parts = [*found, _latencies(store, window), wanted, reach, *gone, _read(store, window)]
+    parts = [*found, _latencies(store, window), wanted, reach, *gone, *counted]
     return HOURS.conform(pl.concat(parts, how="diagonal").with_columns(source=pl.lit("lora_watch")))
 
 
@@ -158,12 +161,31 @@ def _read(store: Store, window: Window) -> pl.DataFrame:
     )
 
 
+def _past(store: Store, window: Window) -> pl.DataFrame:
+    """The events of each day before in which a stay may have begun."""
+    rows = [(day, count) for day, count in _before(store.days(ADAPTER_EVENTS), window.start).items()]
+    return pl.DataFrame(rows, schema={"first": pl.Int64, "count": pl.Int64}, orient="row").with_columns(
+        figure=pl.lit("past"), at=pl.lit(window.start)
+    )
+
+
+def _before(known: Mapping[date, int], day: int) -> dict[int, int]:
+    """How many rows each day has, by its begin in µs UTC, of those before a day in which a stay may have begun."""
+    epoch = date_of(0)
+    begins = {(one - epoch).days * DAY: count for one, count in known.items()}
+    return {begin: count for begin, count in begins.items() if day - FURTHER <= begin < day}
+
+
 def days_of(store: Store) -> dict[int, int]:
     """How far each day that is stored is worked out (its begin and that end, µs UTC), and holds all there is."""
     if not store.days(HOURS):
         return {}
     whole = store.whole
-    told = whole.rows(HOURS, None, pl.col("figure") == "read", columns=("at", "what", "count", "last", "step"))
+    made_of = whole.rows(
+        HOURS, None, pl.col("figure").is_in(["read", "past"]), columns=("at", "figure", "what", "count", "first", "last", "step")
+    )
+    told, earlier = made_of.filter(figure="read"), made_of.filter(figure="past")
+    past = {(day, first): count for day, first, count in earlier.select("at", "first", "count").iter_rows()}
     known = {table.name: store.days(table) for table in MEASURED}
     found: dict[int, int] = {}
     for (day,), rows in told.group_by("at"):
@@ -171,7 +193,8 @@ def days_of(store: Store) -> dict[int, int]:
         until = rows["last"].max()
         assert isinstance(until, int)
         counted = dict(rows.select("what", "count").iter_rows())
-        if set(rows["step"].to_list()) == {VERSION} and _still(whole, Window(day, until), counted, known):
+        came = any(there > past.get((day, begin), 0) for begin, there in _before(known[ADAPTER_EVENTS.name], day).items())
+        if not came and set(rows["step"].to_list()) == {VERSION} and _still(whole, Window(day, until), counted, known):
             found[day] = until
     return found
 

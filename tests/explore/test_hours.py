@@ -1,6 +1,7 @@
 """What closed hours say is what their rows say, is worked out once, and no longer believed when rows came later."""
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -17,7 +18,8 @@ from lora_watch.explore.adapters import KEYS, asked
 from lora_watch.explore.heard import lost, reached
 from lora_watch.jobs import close_hours
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
-from lora_watch.schema import ADAPTER_EVENTS, HOURS, REQUESTS, SAMPLES
+from lora_watch.schema import ADAPTER_EVENTS, HOURS, REQUESTS, SAMPLES, Table
+from lora_watch.store.days import replace_day
 from lora_watch.store.tables import Store
 
 BEGIN = 20_000 * DAY
@@ -155,6 +157,40 @@ def test_a_day_whose_rows_grew_is_read_again_until_it_has_been_worked_out_anew(s
     assert [day.start for day in hours.stale(store, BEGIN + until)] == [BEGIN + DAY]
     assert close(store, BEGIN + until) == 1
     assert "late" in hours.wanted(TWO_DAYS, store)["adapter"].to_list()
+
+
+def test_a_day_is_worked_out_anew_when_events_of_a_day_before_came_late(store: Store):
+    close(store)
+    came = Pod(slots=2, load=0.1, name="pod-late").start(BEGIN + HOUR)
+    came.ask(BEGIN + 2 * HOUR, "lora-late")
+    stored(store.root, events=came.event_rows())
+    assert hours.covered(store, TWO_DAYS) == []
+    assert close(store) == 2
+    days = timeline.together([timeline.part(day, store, DAY, HOUR, HOUR) for day in TWO_DAYS.split(DAY)])
+    assert_frame_equal(hours.slots(TWO_DAYS, store, HOUR, HOUR).cells, days.cells, check_row_order=False)
+
+
+def test_a_day_before_that_is_dropped_because_it_is_old_leaves_the_next_as_it_is(store: Store):
+    close(store)
+    replace_day(store, ADAPTER_EVENTS, BEGIN, ADAPTER_EVENTS.empty())
+    assert hours.covered(store, TWO_DAYS) == [Window(BEGIN + DAY, BEGIN + 2 * DAY)]
+
+
+class Growing(Store):
+    """A store that gets a late request once somebody has opened its requests."""
+
+    def scan(self, table: Table, window: Window | None = None, **how: Any) -> pl.LazyFrame:
+        found = super().scan(table, window, **how)
+        if table is REQUESTS:
+            stored(self.root, requests=late(BEGIN + 26 * HOUR))
+        return found
+
+
+def test_rows_that_come_while_a_day_is_worked_out_make_it_stale(store: Store):
+    close_hours(
+        store, lambda at: hours.stale(store, at)[1:], lambda day: hours.of_day(Growing(store.root), day, DAY), until=TWO_DAYS.end
+    )
+    assert hours.covered(store, TWO_DAYS) == []
 
 
 def test_today_is_believed_as_far_as_it_was_read_though_rows_come_behind(store: Store):
