@@ -2,23 +2,14 @@
 
 from collections.abc import Sequence
 
+from lora_watch.recommend.words import percent as percent
+
 SHOWN = 5
 """Names that a sentence lists; the rest is a count."""
 LONGEST = 60
 """Characters of a name in a sentence."""
 PRELOAD = "one short request for it to the pod loads it, and so does /v1/load_lora_adapter for a name that is new there"
 """How an adapter is preloaded, beside a remedy."""
-
-
-def percent(ratio: float) -> str:
-    """
-    A ratio in percent, with a digit behind the point below ten.
-
-    >>> percent(0.42), percent(0.034), percent(1.0)
-    ('42 %', '3.4 %', '100 %')
-    """
-    value = 100 * ratio
-    return f"{value:.0f} %" if abs(value) >= 10 or value == 0 else f"{value:.1f} %"
 
 
 def span(seconds: float) -> str:

@@ -1,7 +1,6 @@
 """A recommendation in words: a ranked table for people, JSON and YAML for programs."""
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from lora_watch.diagnose.incidents import utc
 from lora_watch.diagnose.words import count, listed, named, percent, span
 from lora_watch.errors import LoraWatchError
 from lora_watch.explore.advice import Advised
+from lora_watch.explore.plain import plain
 from lora_watch.model import Window
 from lora_watch.recommend.advice import Advice, Effect, Kind, Recommendation, Verdict
 from lora_watch.recommend.targets import TARGETS
@@ -24,6 +24,13 @@ from lora_watch.recommend.targets.output import Output
 HEADINGS = ("change", "verdict", "removes", "95 % interval", "P95 saved", "GPU h a month", "costs", "can be done")
 WORDS = {Verdict.ADVISED: "ADVISED", Verdict.NOT_WORTH: "not worth it", Verdict.HARMFUL: "HARMFUL", Verdict.UNPROVEN: "unproven"}
 WIDTH = 150
+NEXT_TO_NOTHING = 0.00005
+"""Seconds of P95 that nobody feels."""
+LEGEND = (
+    "Removes: of the swaps of the judged time, or of the waiting for slots where it says so; the next such time lies in the "
+    "interval in 95 of 100 cases. P95 saved: of what requests wait for a slot and their adapter's load. A minus: more of it. "
+    "Each change is judged by itself: effects do not add up."
+)
 
 
 def as_json(told: Sequence[Advised], target: str | None = None) -> str:
@@ -72,21 +79,9 @@ def _line(text: str) -> str:
 
 def tree(told: Recommendation) -> dict[str, Any]:
     """A recommendation as plain values: what a program reads and what is stored."""
-    plain: dict[str, Any] = _plain(asdict(told))
-    plain["learning_cut"] = None if told.learning_cut is None else utc(told.learning_cut)
-    return plain
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        if set(value) == {"start", "end"}:
-            return {"start": utc(value["start"]), "end": utc(value["end"])}
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return str(value) if isinstance(value, Verdict) or hasattr(value, "value") else value
+    made: dict[str, Any] = plain(asdict(told))
+    made["learning_cut"] = None if told.learning_cut is None else utc(told.learning_cut)
+    return made
 
 
 def show(told: Recommendation, console: Console | None = None) -> None:
@@ -106,6 +101,7 @@ def show(told: Recommendation, console: Console | None = None) -> None:
         grid.add_section()
         grid.add_row(*(escape(cell) for cell in row(told.article_rule)))
     console.print(grid)
+    console.print(escape(LEGEND), highlight=False, style="dim")
     said: set[Kind] = set()
     for one in told.advice:
         if one.verdict is Verdict.ADVISED and one.kind not in said:
@@ -132,7 +128,7 @@ def row(one: Advice) -> tuple[str, ...]:
         else f"{percent(effect.removed)} {'' if effect.of == 'swaps' else 'of ' + effect.of}".strip(),
         "–" if low is None or high is None else f"{percent(low)} … {percent(high)}",
         _seconds(effect),
-        "–" if effect.gpu_hours_saved is None else f"{effect.gpu_hours_saved:.3g}",
+        "–" if effect.gpu_hours_saved is None else _hours(effect.gpu_hours_saved),
         one.cost,
         "unknown" if one.can is None else "yes" if one.can else "no",
     )
@@ -169,6 +165,20 @@ def _days(window: Window) -> str:
     return f"{utc(window.start)} … {utc(window.end)} ({span(window.seconds)})"
 
 
+def _hours(saved: float) -> str:
+    """
+    GPU hours, one digit behind the point below a hundred.
+
+    >>> _hours(1825.04), _hours(3.806), _hours(-0.01)
+    ('1,825', '3.8', '0.0')
+    """
+    return f"{saved:,.0f}" if abs(saved) >= 100 else f"{round(saved, 1) + 0.0:.1f}"
+
+
 def _seconds(effect: Effect) -> str:
     saved = effect.p95_seconds_saved
-    return "–" if saved is None else f"-{span(-saved)}" if saved < 0 else span(saved)
+    if saved is None:
+        return "–"
+    if abs(saved) < NEXT_TO_NOTHING:
+        return "0"
+    return f"-{span(-saved)}" if saved < 0 else span(saved)

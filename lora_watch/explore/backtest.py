@@ -1,11 +1,9 @@
 """What last weeks' advice on pins would have done: read, replayed, and told in words."""
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,6 +15,7 @@ from lora_watch.diagnose.words import count, named, percent
 from lora_watch.errors import NotEnoughHistory
 from lora_watch.explore.expect import announced_in
 from lora_watch.explore.history import held
+from lora_watch.explore.plain import plain
 from lora_watch.model import DAY, SECOND, Window
 from lora_watch.recommend.advice import Effect, Verdict
 from lora_watch.recommend.backtest import ONE_SLOT, TOP_5, TOP_5_WEEK, TOP_10, Backtest, Week, backtest
@@ -84,19 +83,7 @@ def backtested(
 
 def as_json(told: list[Tested]) -> str:
     """One JSON object in ASCII with all there is; unknown, and what is not finite, is null, times are ISO 8601."""
-    return json.dumps({"backtests": [_plain({"pool": one.pool, **asdict(one.found)}) for one in told]}, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        if set(value) == {"start", "end"}:
-            return {"start": utc(value["start"]), "end": utc(value["end"])}
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return str(value) if hasattr(value, "value") else value
+    return json.dumps({"backtests": [plain({"pool": one.pool, **asdict(one.found)}) for one in told]}, allow_nan=False)
 
 
 def show(told: Tested, console: Console | None = None) -> None:

@@ -9,6 +9,7 @@ from lora_watch.model import HOUR
 from lora_watch.recommend.advice import Advice, Kind, Setup
 from lora_watch.recommend.means import means
 from lora_watch.recommend.trial import Trial, with_adapters
+from lora_watch.recommend.words import percent
 
 PART = 4
 """Experiments are tried on one pod in so many, rounded up."""
@@ -35,7 +36,7 @@ def advise_cap(trial: Trial, setup: Setup) -> Iterator[Advice]:
     back = [a for a in running if a in parent]
     can, how = means(Kind.CAP, setup)
     share = asked[running].sum() / max(asked.sum(), 1)
-    why = f"{len(running)} experiments have {share:.0%} of the requests".replace("%", " %")
+    why = f"{len(running)} experiments have {percent(share)} of the requests"
     for kept in sorted({0, len(running) // 2} - {len(running)}):
         stopped = [a for a in running[kept:] if a in parent]
         if not back or not stopped:

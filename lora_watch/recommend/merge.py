@@ -9,6 +9,7 @@ from lora_watch.recommend.advice import Advice, Kind, Setup
 from lora_watch.recommend.history import History
 from lora_watch.recommend.means import means
 from lora_watch.recommend.trial import Trial, with_adapters
+from lora_watch.recommend.words import percent
 
 TINY = 0.1
 """Of the larger one's requests: what the smaller one of a pair may have, to be merged into it."""
@@ -36,7 +37,7 @@ def advise_merge(trial: Trial, setup: Setup) -> Iterator[Advice]:
         Kind.MERGE,
         told,
         what=f"merge {len(pairs)} little-used {'version' if len(pairs) == 1 else 'versions'} with what they are versions of",
-        why=f"each has less than {TINY:.0%} of the requests of the one it is a version of".replace("%", " %"),
+        why=f"each has less than {percent(TINY)} of the requests of the one it is a version of",
         cost="one training or a decision of their owners",
         risk="another version answers: quality is to be judged by their owners",
         can=can,

@@ -21,6 +21,7 @@ from lora_watch.recommend.placement import placed, replicas, spread, work
 from lora_watch.recommend.present import Present, present
 from lora_watch.recommend.proof import MODEL_ERROR, Measure, Proof, effect, proof
 from lora_watch.recommend.release import releases
+from lora_watch.recommend.words import percent
 from lora_watch.replay.routers import Rule
 
 WEEK = 7 * DAY
@@ -236,9 +237,9 @@ def _advised(
         kind=Kind.PINS,
         verdict=Verdict.ADVISED,
         what=f"pin {many} {'adapter' if many == 1 else 'adapters'} on {pods} {'pod' if pods == 1 else 'pods'}{_instead(history)}",
-        why=f"{_pins(best.count + len(best.more))} of an order learned before each judged week removed {best.proven.share:.1%} "
-        "of its load time, more surely than other numbers of pins would have; drawing days anew, at least "
-        f"{best.proven.lower:.1%} in 95 of 100 cases",
+        why=f"{_pins(best.count + len(best.more))} of an order learned before each judged week removed "
+        f"{percent(best.proven.share)} of its load time, more surely than other numbers of pins would have; drawing days anew, "
+        f"at least {percent(best.proven.lower)} in 95 of 100 cases",
         effect=_promise(history, bases, best.tried, gpus_per_pod),
         judged=Window(weeks[0].start, weeks[-1].end),
         learned=learned,
@@ -281,10 +282,15 @@ def _why_not(best: _Choice | None) -> str:
     if best is None:
         return "no number of pins removes a load: either next to nothing is loaded, or no adapter is a candidate"
     return (
-        f"even the best number of pins tried, {best.count}, changed the load time by {-best.proven.share:+.1%} in weeks that "
-        f"came after what its order was learned from (lower bound of what it removes: {best.proven.lower:.1%}): pins are advised "
-        f"above the replay's own error of {MODEL_ERROR:.0%}, and with a lower bound above zero"
+        f"even the best number of pins tried, {best.count}, {_changed(best.proven.share)} in weeks after what its order "
+        f"was learned from (lower bound of what it removes: {percent(best.proven.lower)}): pins are advised above the replay's "
+        f"own error of {percent(MODEL_ERROR)}, and with a lower bound above zero"
     )
+
+
+def _changed(share: float) -> str:
+    """What a change did to the load time, of which this share is gone."""
+    return f"removed {percent(share)} of the load time" if share >= 0 else f"added {percent(-share)} to the load time"
 
 
 def _pins(count: int) -> str:
@@ -328,7 +334,7 @@ def _article(
         what=f"pin the top {ARTICLE_TOP} by their requests of {ARTICLE_DAYS} days, each on one pod (the article's rule)",
         why="there was no load to remove"
         if proven is None
-        else f"it changed the load time by {-proven.share:+.1%} in weeks that the count had not seen",
+        else f"it {_changed(proven.share)} in weeks that the count had not seen",
         effect=_promise(history, bases, rule, gpus_per_pod),
         judged=Window(weeks[0].start, weeks[-1].end),
         learned=Window(max(history.window.start, history.window.end - ARTICLE_DAYS * DAY), history.window.end),

@@ -53,18 +53,25 @@ def sentence(advice: Sequence[Advice]) -> str:
 
 def removed(effect: Effect) -> str:
     """
-    What is gone of what hurts, with its interval.
+    What is gone of what hurts, with its interval; a bound that adds some has a plus, and then the other one its minus.
 
-    >>> removed(Effect(0.58, 0.52, 0.63, 42, 100))
-    '−58 % swaps (52 … 63 %)'
+    >>> removed(Effect(0.58, 0.52, 0.63, 42, 100)), removed(Effect(0.07, -0.02, 0.15, 93, 100))
+    ('−58 % swaps (52 … 63 %)', '−7 % swaps (+2 … −15 %)')
     """
     share, (low, high) = effect.removed, effect.sure
     if share is None or low is None or high is None:
         return f"{effect.of}: unknown"
-    sign = "−" if share >= 0 else "+"
-    return (
-        f"{sign}{abs(share):.0%} {effect.of} ({low:.0%} … {high:.0%})".replace("%", " %").replace("- ", "-").replace(" % …", " …")
-    )
+    told = (_whole(low), _whole(high)) if _whole(low) >= 0 else (_signed(low), _signed(high))
+    return f"{_signed(share)} % {effect.of} ({told[0]} … {told[1]} %)"
+
+
+def _whole(share: float) -> int:
+    return round(100 * share)
+
+
+def _signed(share: float) -> str:
+    """A share that is gone, as what becomes of the rest."""
+    return f"{'−' if share >= 0 or not _whole(share) else '+'}{abs(_whole(share))}"
 
 
 def _do(advice: Advice) -> str:

@@ -249,6 +249,15 @@ def test_what_is_unknown_is_a_dash():
     assert row(one_of(effect=Effect(None, None, None, None, None)))[2:6] == ("unknown", "–", "–", "–")
 
 
+def test_what_nobody_feels_is_nothing_saved():
+    assert row(one_of(effect=Effect(0.1, 0.0, 0.2, 9, 10, 0.00003, 3.806)))[4:6] == ("0", "3.8")
+    assert row(one_of(effect=Effect(0.1, 0.0, 0.2, 9, 10, -0.00003, -0.001)))[4:6] == ("0", "0.0")
+
+
+def test_what_the_columns_are_of_is_said_below_them(found):
+    assert "effects do not add up" in printed(found[0])
+
+
 def test_no_swaps_are_told_where_nobody_counted_them():
     assert lines(one_of(effect=Effect(None, None, None, None, None)))[-1] == "proof   replay"
 
