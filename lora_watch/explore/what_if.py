@@ -188,7 +188,7 @@ def judged(foreseen: Foreseen) -> tuple[tuple[Sign, ...], tuple[str, ...]]:
         if sign.value < sign.limit:
             continue
         if sign.now is not None and sign.now >= sign.limit and sign.value <= sign.now + WORSE:
-            before.append(f"{sign.text}: so it is already, and the plan makes it no worse")
+            before.append(f"{sign.text} (limit {percent(sign.limit)}, now {percent(sign.now)}), and the plan makes it no worse")
         else:
             signs.append(sign)
     return tuple(signs), tuple(before)
@@ -227,7 +227,8 @@ def _unknown(foreseen: Foreseen, one: Held, asked: Asked) -> Iterator[str]:
     if foreseen.router is None and foreseen.now.pods > 1:
         yield "which router routes: none that can be replayed comes near the recorded pods, on which requests stay"
     if len(foreseen.pins) < len(set(foreseen.plan.pins)):
-        yield f"{len(set(foreseen.plan.pins)) - len(foreseen.pins)} pins found no room: a pod keeps one slot without a pin"
+        left = count(len(set(foreseen.plan.pins)) - len(foreseen.pins), "pin is", "pins are")
+        yield f"{left} in no pod of the plan: pinned already, or no pod has two slots without a pin, one of which stays free"
     yield from foreseen.gaps
 
 
@@ -266,12 +267,14 @@ def _tree(one: Answer) -> dict[str, Any]:
 
 
 def show(told: Sequence[Answer], console: Console | None = None) -> None:
-    """Print each pool's answer: the plan beside the present, the verdict in words, how it is known."""
+    """Print each pool's answer: the verdict in words, the plan beside the present, how it is known."""
     console = console or Console(file=sys.stdout, width=None if sys.stdout.isatty() else 130, highlight=False)
     for one in told:
         console.print(escape(f"{named(one.pool)}: {planned(one.foreseen.plan)}"), style="bold", highlight=False)
+        for line in verdict_lines(one):
+            console.print(line, markup=False, highlight=False)
         console.print(_grid(one.foreseen))
-        for line in (*verdict_lines(one), *_basis(one.foreseen)):
+        for line in _basis(one.foreseen):
             console.print(line, markup=False, highlight=False)
         for line in one.unknown:
             console.print(f"not known: {line}", markup=False, highlight=False)
@@ -286,9 +289,9 @@ def planned(plan: WhatIf) -> str:
     """
     parts = []
     if plan.slots is not None:
-        parts.append(f"{plan.slots.value:+} slots per pod" if plan.slots.more else f"{count(plan.slots.value, 'slot')} per pod")
+        parts.append(f"{_number(plan.slots, 'slot')} per pod")
     if plan.pods is not None:
-        parts.append(f"{plan.pods.value:+} pods" if plan.pods.more else count(plan.pods.value, "pod"))
+        parts.append(_number(plan.pods, "pod"))
     if plan.pins:
         parts.append(f"{listed(plan.pins)} pinned")
     if plan.router is not None:
@@ -302,6 +305,18 @@ def planned(plan: WhatIf) -> str:
         else:
             parts.append(f"{who} more with {added.rate:g} requests/s")
     return ", ".join(parts) or "nothing changed"
+
+
+def _number(told: Number, noun: str) -> str:
+    """
+    So many, or so many more or fewer.
+
+    >>> _number(Number(1), "pod"), _number(Number(-1, more=True), "pod")
+    ('1 pod', '−1 pod')
+    """
+    if not told.more:
+        return count(told.value, noun)
+    return f"{'−' if told.value < 0 else '+'}{count(abs(told.value), noun)}"
 
 
 def _grid(foreseen: Foreseen) -> Grid:
@@ -353,7 +368,7 @@ def verdict_lines(one: Answer) -> list[str]:
         now = "" if sign.now is None or sign.signal == "rank" else f" (now {percent(sign.now)})"
         limit = "" if sign.signal == "rank" else f"; limit {percent(sign.limit)}"
         lines.append(f"{'HARM' if sign.harm else 'WARNING'}: {sign.text}{limit}{now}.")
-    lines += [f"Already: {text}." for text in one.before]
+    lines += [f"Past its limit already: {text}." for text in one.before]
     if not one.signs:
         lines.append("No limit is passed that is not passed already." if one.before else "No limit is passed: no harm foreseen.")
     return lines

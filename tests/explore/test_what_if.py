@@ -118,8 +118,8 @@ def test_a_warning_fails_only_who_asks_for_warnings(calm: Path):
 def test_what_is_harmful_already_and_gets_no_worse_is_no_harm_of_the_plan(ring: Path):
     told = answer(ring, pins=("legal",))
     assert told.verdict == "fine"
-    assert any("so it is already" in line for line in told.before)
-    assert "Already:" in printed(told)
+    assert any(line.endswith("and the plan makes it no worse") and "now 100 %" in line for line in told.before)
+    assert "Past its limit already: " in printed(told)
 
 
 def test_a_rank_above_the_engines_limit_is_harm(calm: Path):
@@ -140,8 +140,13 @@ def test_what_a_load_of_a_rank_takes_is_unknown_without_a_rank_of_the_slots(ring
 
 def test_pins_without_room_are_told(ring: Path):
     told = answer(ring, pins=("legal", "sql"))
-    assert "1 pins found no room: a pod keeps one slot without a pin" in told.unknown
-    assert "not known: 1 pins" in printed(told)
+    assert any(line.startswith("1 pin is in no pod of the plan: ") for line in told.unknown)
+    assert "not known: 1 pin is in no pod" in printed(told)
+
+
+def test_the_verdict_stands_before_its_numbers(ring: Path):
+    text = printed(answer(ring, slots="3"))
+    assert text.index("100 % fewer swaps") < text.index("requests that miss")
 
 
 def test_harm_by_loads_cannot_be_foreseen_where_nobody_measured_any(tmp_path: Path):
@@ -233,7 +238,7 @@ def test_no_line_is_wider_than_the_terminal(ring: Path, width: int):
     ("plan", "words"),
     [
         (WhatIf(), "nothing changed"),
-        (WhatIf(slots=Number(-1, more=True)), "-1 slots per pod"),
+        (WhatIf(slots=Number(-1, more=True)), "−1 slot per pod"),
         (WhatIf(pods=Number(1), router="affinity"), "1 pod, affinity routing"),
         (WhatIf(pins=("a", "b")), "a and b pinned"),
         (WhatIf(added=Added(20, 20)), "20 adapters more, 50 % of the requests of the top 20"),
