@@ -126,7 +126,7 @@ def row(one: Advice) -> tuple[str, ...]:
         "unknown"
         if effect.removed is None
         else f"{percent(effect.removed)} {'' if effect.of == 'swaps' else 'of ' + effect.of}".strip(),
-        "–" if low is None or high is None else f"{percent(low)} … {percent(high)}",
+        "–" if low is None or high is None else f"{_bound(low)} … {_bound(high)}",
         _seconds(effect),
         "–" if effect.gpu_hours_saved is None else _hours(effect.gpu_hours_saved),
         one.cost,
@@ -163,6 +163,11 @@ def _known(told: Recommendation) -> str:
 
 def _days(window: Window) -> str:
     return f"{utc(window.start)} … {utc(window.end)} ({span(window.seconds)})"
+
+
+def _bound(share: float) -> str:
+    """Percent; what is far below zero is told as that."""
+    return "< -1000 %" if share < -10 else percent(share)
 
 
 def _hours(saved: float) -> str:

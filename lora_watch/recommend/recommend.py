@@ -62,7 +62,8 @@ def recommend(
     """
     What is worth doing for a pool, and what is not, each by a replay of its own last week with the router in the loop.
 
-    Sorted: what is proven first, by the lower bound of what it removes; then what is not worth it, unproven, harmful.
+    Sorted: the change to begin with, then what is proven, by the lower bound of what it removes; then what is not worth it,
+    unproven, harmful.
     NotEnoughHistory where nothing can be judged.
     """
     told("when the mix changed", 0.0)
@@ -130,10 +131,11 @@ ORDER = (Verdict.ADVISED, Verdict.NOT_WORTH, Verdict.UNPROVEN, Verdict.HARMFUL)
 
 def in_order(advice: Sequence[Advice]) -> tuple[Advice, ...]:
     """
-    What is proven first, by the lower bound of what it removes; of more of the same (slots, pods) the one to begin with stands
-    before the others.
+    The change to begin with (:func:`lora_watch.recommend.sentence.chosen`), then what is proven, by the lower bound of what it
+    removes; of more of the same (slots, pods) the one to begin with stands before the others.
     """
-    ranked = sorted(advice, key=_rank)
+    begin = chosen(advice)
+    ranked = sorted(advice, key=lambda one: (one is not begin, _rank(one)))
     told: list[Advice] = []
     for one in ranked:
         if one in told:

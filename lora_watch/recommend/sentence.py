@@ -4,20 +4,39 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from lora_watch.recommend.advice import Advice, Effect, Kind, Verdict
+from lora_watch.recommend.proof import MODEL_ERROR
 
+GENTLE = (
+    Kind.UNPIN,
+    Kind.SLOTS,
+    Kind.ROUTING,
+    Kind.PINS,
+    Kind.PRELOAD,
+    Kind.PODS,
+    Kind.GROUPS,
+    Kind.SPLIT,
+    Kind.RETIRE,
+    Kind.MERGE,
+    Kind.CAP,
+)
+"""Changes by what they ask for: settings, then machines, then what somebody wants to do with adapters."""
 STEP = 0.1
 """A variant with more of the same (slots, pods) is named only where it removes so much more of what hurts."""
 
 
 def chosen(advice: Sequence[Advice]) -> Advice | None:
     """
-    The change to begin with: of what is proven and can be done the one with the highest lower bound, and of variants with more
-    of the same the least that comes within ``STEP`` of the next. None where nothing is proven.
+    The change to begin with, None where nothing is proven. Of what is proven and can be done the one with the highest lower
+    bound; of those that come within the replay's own error of it the one that stands first in ``GENTLE``. Of variants with more
+    slots or pods the least that comes within ``STEP`` of the next.
     """
     proven = [one for one in advice if one.verdict is Verdict.ADVISED and one.can is not False]
     if not proven:
         return None
-    best = max(proven, key=_sure)
+    most = max(_sure(one) for one in proven)
+    best = min((one for one in proven if most - _sure(one) <= MODEL_ERROR), key=lambda one: (GENTLE.index(one.kind), -_sure(one)))
+    if best.kind not in {Kind.SLOTS, Kind.PODS}:
+        return best
     less = sorted((one for one in proven if one.kind is best.kind and one.amount is not None), key=lambda one: one.amount or 0)
     for one, more in pairwise(less):
         if _sure(more) - _sure(one) < STEP:

@@ -115,13 +115,14 @@ class Trial:
         return replace(fleet, name_hashes=hashes(self.part))
 
     def effect(self, told: Counted) -> Effect:
-        """A replay beside the present."""
+        """A replay beside the present. GPU hours of a month are told from a day on: fewer hours are not like the others."""
         swaps, low, high = _share(self.base.swaps, told.swaps)
         waits: tuple[float | None, float | None, float | None] = (None, None, None)
         if self.waiting:
             waits = _share(self.base.waited_seconds, told.waited_seconds)
         saved = float(self.base.load_seconds.sum() - told.load_seconds.sum())
-        months = MONTH_HOURS * HOUR / (self.judged.end - self.judged.start)
+        length = self.judged.end - self.judged.start
+        months = MONTH_HOURS * HOUR / length if length >= DAY else float("nan")
         return Effect(
             swaps,
             low,
@@ -129,7 +130,7 @@ class Trial:
             int(told.swaps.sum()),
             int(self.base.swaps.sum()),
             self.base.p95_seconds - told.p95_seconds if np.isfinite(self.base.p95_seconds - told.p95_seconds) else None,
-            saved * self.gpus_per_pod / 3600 * months if np.isfinite(saved) else None,
+            saved * self.gpus_per_pod / 3600 * months if np.isfinite(saved * months) else None,
             *waits,
         )
 

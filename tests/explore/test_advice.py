@@ -249,6 +249,10 @@ def test_what_is_unknown_is_a_dash():
     assert row(one_of(effect=Effect(None, None, None, None, None)))[2:6] == ("unknown", "–", "–", "–")
 
 
+def test_a_bound_far_below_zero_is_told_as_that():
+    assert row(one_of(effect=Effect(0.8, -20.5, 1.0, 9, 10)))[3] == "< -1000 % … 100 %"
+
+
 def test_what_nobody_feels_is_nothing_saved():
     assert row(one_of(effect=Effect(0.1, 0.0, 0.2, 9, 10, 0.00003, 3.806)))[4:6] == ("0", "3.8")
     assert row(one_of(effect=Effect(0.1, 0.0, 0.2, 9, 10, -0.00003, -0.001)))[4:6] == ("0", "0.0")

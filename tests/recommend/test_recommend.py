@@ -10,7 +10,7 @@ from lora_watch.model import DAY, Window
 from lora_watch.recommend.advice import Advice, Effect, Kind, Setup, Verdict
 from lora_watch.recommend.means import means
 from lora_watch.recommend.recommend import Prices, in_order, recommend
-from lora_watch.recommend.sentence import chosen, removed, sentence
+from lora_watch.recommend.sentence import GENTLE, chosen, removed, sentence
 from tests.histories import drawn, history
 
 VLLM = Setup("chat", engine="vllm", slots=2, slot_bytes=65_536_000)
@@ -126,6 +126,17 @@ def test_the_least_of_more_of_the_same_is_chosen_where_the_next_adds_little():
 def test_the_chosen_number_stands_before_the_others_of_its_kind():
     ranked = in_order([made(Kind.SLOTS, 0.9, 3), made(Kind.PODS, 0.88, 1), made(Kind.SLOTS, 0.85, 2)])
     assert [(one.kind, one.amount) for one in ranked] == [(Kind.SLOTS, 2), (Kind.SLOTS, 3), (Kind.PODS, 1)]
+
+
+def test_of_what_comes_to_the_same_the_gentlest_is_chosen():
+    cap, slots = made(Kind.CAP, 0.96, 0), made(Kind.SLOTS, 0.94, 1)
+    assert chosen([cap, slots]) is slots
+    assert in_order([cap, slots]) == (slots, cap)
+    assert chosen([cap, made(Kind.SLOTS, 0.92, 1)]) is cap
+
+
+def test_every_kind_of_change_has_its_place_among_the_gentle():
+    assert sorted(GENTLE) == sorted(Kind)
 
 
 def test_what_cannot_be_done_is_not_chosen():

@@ -78,6 +78,12 @@ def test_gpu_hours_are_those_of_a_month():
     assert effect.gpu_hours_saved == pytest.approx(2100 / 3600 * 730 / (7 * 24))
 
 
+def test_hours_of_half_a_day_tell_nothing_of_a_month():
+    told = judged(history(RING, days=0.5))
+    effect = told.effect(told.count(fleet=told.part.fleet(more_slots=1)))
+    assert (effect.gpu_hours_saved, effect.swaps_removed) == (None, 1.0)
+
+
 def test_the_p95_falls_by_a_load_where_every_request_misses():
     told = judged(history(RING))
     assert told.effect(told.count(fleet=told.part.fleet(more_slots=1))).p95_seconds_saved == 1.0
