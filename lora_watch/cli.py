@@ -244,7 +244,9 @@ def cost(
     data: DataFolder = None,
     last: Last = "7d",
     at: AtOrData = None,
-    price: Annotated[float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0)] = None,
+    price: Annotated[
+        float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0, max=1e9)
+    ] = None,
     adapters: Annotated[int, typer.Option(help="Adapters to list; 0 lists none.", min=0)] = 10,
     format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
 ) -> None:
@@ -281,10 +283,14 @@ def what_if(
     add_adapters: Annotated[int | None, typer.Option(help="Adapters that are not there yet.", min=1, max=100_000)] = None,
     split_of: Annotated[str | None, typer.Option(help="Whose requests they share: 'top 20', or names.")] = None,
     share: Annotated[float, typer.Option(help="Of these requests, the share that goes to the new ones.", min=0, max=1)] = 0.5,
-    rate: Annotated[float | None, typer.Option(help="Requests a second that they bring instead, all together.", min=0)] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Requests a second that they bring instead, all together.", min=0, max=1e9)
+    ] = None,
     zipf: Annotated[float, typer.Option(help="How uneven these are; 0: all alike.", min=0, max=10)] = 1.0,
     rank: Annotated[int | None, typer.Option(help="Rank of the new ones.", min=1, max=100_000)] = None,
-    load_seconds: Annotated[float | None, typer.Option(help="What a load of them takes; as others where absent.", min=0)] = None,
+    load_seconds: Annotated[
+        float | None, typer.Option(help="What a load of them takes; as others where absent.", min=0, max=86_400)
+    ] = None,
     fail_on: Annotated[FailOn | None, typer.Option(help="Exit with 1 if the plan does so much harm.")] = None,
     format: Annotated[Format, typer.Option(help="For people or for programs.")] = Format.TABLE,
 ) -> None:
@@ -335,7 +341,7 @@ def plan(
     ] = None,
     pod_requests_per_second: Annotated[float | None, typer.Option(help="What one pod can carry.", min=1e-6)] = None,
     gpu_hour_price: Annotated[
-        float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0)
+        float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0, max=1e9)
     ] = None,
     disk_gb_per_second: Annotated[float, typer.Option(help="Where adapters are read from.", min=1e-3, max=1e3)] = 5.0,
     workspace: Annotated[float, typer.Option(help="GB of a GPU for activations and buffers.", min=0, max=1_000)] = 5.0,
@@ -388,7 +394,9 @@ def recommend(
     last: Last = "30d",
     at: AtOrData = None,
     pool: Annotated[str | None, typer.Option(help="Only the pool of this name.")] = None,
-    price: Annotated[float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0)] = None,
+    price: Annotated[
+        float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0, max=1e9)
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(help="What to tell vllm, sglang, lorax, kserve, aibrix, production_stack or llm_d, as text; you apply it."),

@@ -110,7 +110,7 @@ def test_status_is_json_for_programs_with_names_whole(data: Path):
         (["--last", "soon"], "'soon' is not a length of time"),
         (["--last", "0s"], "no length of time"),
         (["--at", "2026-11-30T10:00:00"], "no time zone"),
-        (["--at", "yesterday"], "cannot read the window"),
+        (["--at", "yesterday"], "cannot read the window: 'yesterday' is no moment"),
     ],
 )
 def test_a_window_that_cannot_be_read_is_said(data: Path, arguments: list[str], message: str):

@@ -73,7 +73,10 @@ def window_until(last: str, at: str | None, now: int) -> Window:
 
 def moment(text: str) -> int:
     """ISO 8601 with a zone as µs UTC; ValueError otherwise."""
-    read = datetime.fromisoformat(text)
+    try:
+        read = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is no moment: write it like 2026-11-30T10:15Z") from None
     if read.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone: add Z or an offset such as +01:00")
     since = read - datetime(1970, 1, 1, tzinfo=UTC)

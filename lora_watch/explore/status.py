@@ -59,9 +59,12 @@ def window_of(last: str, at: str | None) -> tuple[int, int | None]:
             raise ValueError(f"{last!r} is longer than {LONGEST_WINDOW // DAY} days")
         if at is None:
             return length, None
-        moment = datetime.fromisoformat(at)
     except ValueError as error:
         raise LoraWatchError(f"cannot read the window: {error}") from error
+    try:
+        moment = datetime.fromisoformat(at.strip())
+    except ValueError:
+        raise LoraWatchError(f"cannot read the window: {at[:40]!r} is no moment: write it like 2026-11-30T10:15Z") from None
     if moment.tzinfo is None:
         raise LoraWatchError(f"{at!r} has no time zone: add Z or an offset such as +01:00")
     end = round(moment.timestamp() * SECOND)

@@ -125,7 +125,9 @@ def plan_of(asked: Asked, one: Held) -> WhatIf:
         raise LoraWatchError("--split-of and --rate are of added adapters: say how many with --add-adapters")
     if asked.routing is not None and asked.routing not in ROUTING:
         raise LoraWatchError(f"{asked.routing[:40]!r} is no routing; known are {', '.join(ROUTING)}")
-    pins = tuple(name for text in asked.pins for name in _names(text, one.history.names))
+    if asked.add is None and (asked.rank is not None or asked.load_seconds is not None):
+        raise LoraWatchError("--rank and --load-seconds are of added adapters: say how many with --add-adapters")
+    pins = tuple(dict.fromkeys(name for text in asked.pins for name in _names(text, one.history.names)))
     return WhatIf(number(asked.slots, "slots"), number(asked.pods, "pods"), pins, asked.routing, added)
 
 

@@ -51,6 +51,8 @@ SEED = 1
 DRAWS = 5
 DRAWN_UP_TO = 150_000
 """Requests up to which so many replays are made: of more, chance says less."""
+MOST_ADDED = 20_000_000
+"""Requests that are made up, at most: they take a gigabyte and more."""
 
 
 class Number(NamedTuple):
@@ -326,7 +328,13 @@ def _joined(trace: Trace, added: Added, window: Window, random: np.random.Genera
     if added.rate is None or not added.rate > 0:
         raise ValueError("adapters with traffic of their own need a rate above 0, or what they are split of")
     asked = np.flatnonzero(trace.adapter >= 0)
-    count = int(random.poisson(added.rate * (window.end - max(window.start, int(trace.at[0]))) / SECOND))
+    seconds = (window.end - max(window.start, int(trace.at[0]))) / SECOND
+    if added.rate * seconds > MOST_ADDED:
+        raise ValueError(
+            f"{added.rate:.3g} requests a second are more than {MOST_ADDED:,} in the {seconds / 86_400:.2g} days of the "
+            "replay: choose a lower rate, or a shorter --last"
+        )
+    count = int(random.poisson(added.rate * seconds))
     like = asked[random.integers(0, len(asked), count)]
     following = np.append(trace.at[1:], window.end)[like]
     at = trace.at[like] + (random.random(count) * np.maximum(following - trace.at[like], 1)).astype(np.int64)

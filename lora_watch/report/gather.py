@@ -154,7 +154,12 @@ def _before(store: Store, chosen: Week, quality: Quality) -> WeekBefore | None:
 def _nothing(store: Store, chosen: Week, pool: str | None, now: int) -> str:
     last = newest(store, now)
     whose = "" if pool is None else f" of a pool {pool!r}"
-    there = f"the newest rows are of {utc(last - 1)}" if last is not None else "nothing is stored at all"
+    if last is None:
+        there = "no other rows of it are stored" if pool is not None else "nothing is stored at all"
+    elif last > now:
+        there = f"all rows are ahead of this clock: they are of {utc(last - 1)} and before"
+    else:
+        there = f"the newest rows are of {utc(last - 1)}"
     return f"{store.root} holds nothing{whose} of week {chosen.name}; {there}"
 
 

@@ -642,14 +642,13 @@ def _better(told: Sequence[Policies]) -> str:
         rows = [each for each in one.rows if not each.bound and each.policy != "LRU"]
         best = max(rows, key=lambda each: each.removed or 0.0, default=None)
         bound = next((each for each in one.rows if each.bound), None)
-        whose = f"{one.pool}: " if len(told) > 1 else ""
         if best is not None and (best.removed or 0.0) > 0.01:
-            text = f"{whose}{best.policy} would have changed loads by {change(best.removed)}"
+            text = f"{best.policy} would have changed loads by {change(best.removed)}"
         else:
-            text = f"{whose}none of them is better than LRU by more than 1 %"
+            text = "none of them is better than LRU by more than 1 %"
         if bound is not None:
             text += f"; whoever knew the future, on these slots: {change(bound.removed)}"
-        parts.append(f"{text[:1].upper()}{text[1:]}.")
+        parts.append(f"{one.pool}: {text}." if len(told) > 1 else f"{text[:1].upper()}{text[1:]}.")
     return " ".join(parts)
 
 

@@ -183,6 +183,10 @@ def test_a_hostile_name_is_a_name_commas_and_all(ring: Path):
     assert "[bold]" in printed(told)
 
 
+def test_a_pin_that_is_named_twice_is_one(ring: Path):
+    assert printed(answer(ring, pins=("legal", "legal,sql"))).startswith("c/p: legal and sql pinned")
+
+
 def test_names_may_stand_with_commas_between_them(ring: Path):
     told = answer(ring, add=2, split_of="legal, sql", share=1.0)
     assert told.foreseen.moved == pytest.approx(2 / 3, abs=0.01)
@@ -201,6 +205,8 @@ def test_names_may_stand_with_commas_between_them(ring: Path):
         (["--add-adapters", "3", "--split-of", "top 1", "--rate", "1"], "give one of them"),
         (["--split-of", "top 1"], "say how many"),
         (["--pool", "elsewhere"], "no pool 'elsewhere'"),
+        (["--rank", "8"], "say how many"),
+        (["--load-seconds", "1"], "say how many"),
     ],
 )
 def test_what_is_impossible_is_refused_in_one_sentence(ring: Path, arguments: list[str], said: str):

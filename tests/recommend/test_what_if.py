@@ -170,6 +170,8 @@ def test_fewer_pods_take_theirs_away():
         (WhatIf(added=Added(1, 1, share=1.5)), "between 0 and 1"),
         (WhatIf(added=Added(1)), "need a rate"),
         (WhatIf(added=Added(1, rate=0.0)), "need a rate"),
+        (WhatIf(added=Added(1, rate=1e6)), "a lower rate, or a shorter --last"),
+        (WhatIf(added=Added(1, rate=1e308)), "a lower rate, or a shorter --last"),
         (WhatIf(added=Added(1, ("zz",))), "asks for 'zz'"),
     ],
 )

@@ -112,8 +112,13 @@ def test_a_week_of_which_nothing_is_held_names_the_newest_rows(small: Store):
 
 
 def test_a_pool_that_is_not_there_is_said(small: Store):
-    with pytest.raises(NotEnoughHistory, match="of a pool 'none' of week"):
+    with pytest.raises(NotEnoughHistory, match="of a pool 'none' of week 1970-W02; no other rows of it are stored"):
         gather(small, Settings(), WEEK, now=NOW, pool="none")
+
+
+def test_rows_that_all_lie_ahead_of_the_clock_are_said_to(small: Store):
+    with pytest.raises(NotEnoughHistory, match="all rows are ahead of this clock"):
+        gather(small, Settings(), WEEK, now=WEEK.window.start + 1)
 
 
 def test_an_empty_store_is_said(tmp_path: Path):
