@@ -84,7 +84,7 @@ def recommend(
     return Recommendation(
         setup,
         history.window,
-        sentence(ranked),
+        sentence(ranked, _slight(judged)),
         ranked,
         None if pins.article is None else _with_means(pins.article, setup),
         bounds=best,
@@ -114,6 +114,16 @@ def _with_means(advice: Advice, setup: Setup) -> Advice:
         return advice
     can, how = means(advice.kind, setup)
     return replace(advice, can=can, how=how)
+
+
+SLIGHT = 0.01
+"""Loads that take less of pods' time than this: of the requests on a pod next to none meets one."""
+
+
+def _slight(judged: Trial) -> float | None:
+    """The share of pods' time that loads take, where it is slight and nobody waits for a slot."""
+    share = judged.load_share
+    return None if share is None or share >= SLIGHT or judged.waiting else share
 
 
 def _short(judged: Trial) -> Iterator[str]:

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from lora_watch.recommend.advice import Advice, Effect, Kind, Verdict
 from lora_watch.recommend.proof import MODEL_ERROR
+from lora_watch.recommend.words import percent
 
 GENTLE = (
     Kind.UNPIN,
@@ -44,11 +45,14 @@ def chosen(advice: Sequence[Advice]) -> Advice | None:
     return less[-1] if less else best
 
 
-def sentence(advice: Sequence[Advice]) -> str:
+def sentence(advice: Sequence[Advice], slight: float | None = None) -> str:
     """
     "Pin nothing; add one slot per pod: −58 % swaps (52 … 63 %) for 3,100 KV-cache tokens a pod." And where nothing is proven,
     that nothing needs changing, or that nothing that was tried helps. Where the pool's own pins do harm they are named first:
     to take them out costs nothing.
+
+    ``slight``: loads take so small a share of pods' time, and nobody waits for a slot, so that nothing is urgent (None: it may
+    be). A share of the swaps says nothing of whether anybody feels them.
     """
     base = [one.effect.base_swaps for one in advice if one.effect.base_swaps is not None]
     if base and not any(base):
@@ -56,6 +60,13 @@ def sentence(advice: Sequence[Advice]) -> str:
     best = chosen(advice)
     if best is None:
         return "Pin nothing, and change nothing: nothing that was tried is proven to help."
+    told = _advised(advice, best)
+    if slight is None:
+        return told
+    return f"{told} Nothing is urgent: loads take {percent(slight)} of pods' time, and requests do not wait for slots."
+
+
+def _advised(advice: Sequence[Advice], best: Advice) -> str:
     text = f"{_do(best)}: {removed(best.effect)}{f', for {best.cost}' if best.cost else ''}."
     held = chosen([one for one in advice if one.kind is Kind.UNPIN])
     if held is not None and best.kind not in {Kind.UNPIN, Kind.PINS}:

@@ -86,6 +86,12 @@ class Trial:
         """Whether requests wait for slots at present: then that is what hurts, more than the number of loads."""
         return self.base.slot_p95_seconds >= WAITING_SECONDS
 
+    @property
+    def load_share(self) -> float | None:
+        """Pods' time that loads take at present, ``Σ load seconds ÷ (pods × seconds)``; None where nobody measured any."""
+        share = float(self.base.load_seconds.sum()) / (self.part.trace.pods * self.judged.seconds)
+        return share if np.isfinite(share) else None
+
     def count(
         self,
         *,

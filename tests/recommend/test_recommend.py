@@ -75,6 +75,16 @@ def test_a_slot_short_is_told_in_one_line():
     )
 
 
+def test_loads_that_nobody_feels_are_said_to_be_not_urgent():
+    one = history(["a", "b", "c"] * 1500)
+    assert (
+        "Nothing is urgent: loads take 0.1 % of pods' time"
+        in recommend(replace(one, load_seconds=np.full(3, 0.2)), VLLM).sentence
+    )
+    assert "urgent" not in recommend(replace(one, load_seconds=np.full(3, 9.0)), VLLM).sentence
+    assert "urgent" not in recommend(replace(one, load_seconds=np.full(3, np.nan)), VLLM).sentence
+
+
 def test_five_days_are_judged_and_pins_are_not():
     told = recommend(history(["a", "b", "c"] * 1500, days=5), VLLM)
     assert [one.verdict for one in told.advice if one.kind is Kind.PINS] == [Verdict.UNPROVEN]
