@@ -269,9 +269,7 @@ def _folders(paths: Sequence[Path]) -> list[Path]:
     """Folders of adapters at or below those named, each once. ValueError where there is none."""
     found: dict[Path, None] = {}
     for path in paths:
-        here = (
-            [path] if (path / adapter_files.CONFIG).exists() else sorted(file.parent for file in path.rglob(adapter_files.CONFIG))
-        )
+        here = [path] if (path / adapter_files.CONFIG).exists() else adapter_files.folders(path)
         if not here:
             raise ValueError(f"{path} holds no {adapter_files.CONFIG}, at any depth")
         found.update(dict.fromkeys(here))

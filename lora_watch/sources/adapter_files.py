@@ -6,13 +6,15 @@ description says, and each tensor's bytes are the difference of its two offsets.
 """
 
 import json
+import os
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 CONFIG = "adapter_config.json"
+LARGEST_CONFIG = 16 << 20
+"""Bytes of a configuration that is still read: real ones have kilobytes."""
 LARGEST_HEADER = 100 << 20
 """The format's own limit: a longer header is refused."""
 
@@ -45,11 +47,11 @@ def read_all(folder: Path, kept: Kept | None = None) -> tuple[list[AdapterFile],
     then one stat a file.
     """
     adapters, problems = [], []
-    for config in sorted(_configs(folder)):
+    for one in folders(folder):
         try:
-            adapters.append(read(config.parent) if kept is None else _kept(config.parent, kept))
+            adapters.append(read(one) if kept is None else _kept(one, kept))
         except (OSError, ValueError) as error:
-            problems.append(f"{config.parent}: {error}")
+            problems.append(f"{one}: {error}")
     if not adapters and not problems:
         problems.append(f"{folder} holds no {CONFIG}, at any depth")
     return adapters, problems
@@ -57,7 +59,7 @@ def read_all(folder: Path, kept: Kept | None = None) -> tuple[list[AdapterFile],
 
 def read(folder: Path) -> AdapterFile:
     """The adapter in a folder. OSError where a file can't be read, ValueError says what in it is wrong."""
-    tree = json_object((folder / CONFIG).read_text(encoding="utf-8"), CONFIG)
+    tree = configuration(folder / CONFIG)
     pattern, modules = tree.get("rank_pattern") or {}, tree.get("target_modules") or []
     if not isinstance(pattern, dict):
         raise ValueError(f"{CONFIG}: rank_pattern maps modules to ranks, it is no {type(pattern).__name__}")
@@ -90,6 +92,8 @@ def header(file: Path) -> dict[str, Any]:
 
     A file shorter than its offsets say is refused too: it was not copied whole.
     """
+    if file.exists() and not file.is_file():
+        raise ValueError(f"{file.name} is no file")
     with file.open("rb") as stream:
         raw = stream.read(8)
         if len(raw) < 8:
@@ -97,7 +101,7 @@ def header(file: Path) -> dict[str, Any]:
         (length,) = struct.unpack("<Q", raw)
         if length > LARGEST_HEADER:
             raise ValueError(f"{file.name} is no safetensors file: its header would have {length} bytes")
-        tree = json_object(stream.read(length).decode("utf-8", errors="strict"), file.name)
+        tree = json_object(stream.read(length), file.name)
     end = 0
     for name, tensor in tree.items():
         if name == "__metadata__":
@@ -121,16 +125,39 @@ def _kept(folder: Path, kept: Kept) -> AdapterFile:
     return kept[folder][1]
 
 
-def _configs(folder: Path) -> Iterator[Path]:
-    return folder.rglob(CONFIG)
+def folders(folder: Path) -> list[Path]:
+    """The folders at or below this one that hold an adapter. Links are followed; a folder that several lead to counts once."""
+    found, seen = [], set()
+    for here, below, files in os.walk(folder, followlinks=True):
+        where = os.path.realpath(here)
+        if where in seen:
+            below.clear()
+            continue
+        seen.add(where)
+        below.sort()
+        if CONFIG in files:
+            found.append(Path(here))
+    return sorted(found)
 
 
-def json_object(text: str, where: str) -> dict[str, Any]:
-    """The object that a JSON text is; ValueError, which names ``where``, if it is none."""
+def configuration(file: Path) -> dict[str, Any]:
+    """The object in a JSON file. OSError where it can't be read, ValueError where it is none or too large to be one."""
+    size = file.stat().st_size
+    if not file.is_file():
+        raise ValueError(f"{file.name} is no file")
+    if size > LARGEST_CONFIG:
+        raise ValueError(f"{file.name} has {size} bytes: that is no configuration")
+    return json_object(file.read_bytes(), file.name)
+
+
+def json_object(text: bytes, where: str) -> dict[str, Any]:
+    """The object that a JSON text in UTF-8 is; ValueError, which names ``where``, if it is none."""
     try:
-        tree = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{where} is not JSON: {error}") from None
+        tree = json.loads(text.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where} is not UTF-8: {error.reason} at byte {error.start}") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+        raise ValueError(f"{where} is not JSON: {str(error)[:100]}") from None
     if not isinstance(tree, dict):
         raise ValueError(f"{where} holds a {type(tree).__name__}, not an object")
     return tree

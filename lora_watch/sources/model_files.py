@@ -15,8 +15,6 @@ from lora_watch.errors import SourceRejected
 from lora_watch.sources import adapter_files
 
 CONFIG = "config.json"
-LARGEST_CONFIG = 16 << 20
-"""Bytes of a ``config.json`` that is still read: real ones have kilobytes."""
 LARGEST_DIMENSION = 1 << 24
 """No dimension of a real model is larger; what is, is a mistake or made to overflow a sum."""
 BITS = {
@@ -89,9 +87,7 @@ def read_model(path: Path) -> ModelShape:
     file = path / CONFIG if path.is_dir() else path
     doing = f"reading the model {path}"
     try:
-        if file.stat().st_size > LARGEST_CONFIG:
-            raise ValueError(f"{file.name} has {file.stat().st_size} bytes: that is no configuration of a model")
-        tree = adapter_files.json_object(file.read_text(encoding="utf-8"), file.name)
+        tree = adapter_files.configuration(file)
         weights = _weight_bytes(path) if path.is_dir() else None
         return _shape(tree, path.name if path.is_dir() else file.parent.name or file.stem, weights)
     except OSError as error:
@@ -112,7 +108,7 @@ def read_adapter(folder: Path) -> AdapterTensors:
 
 def _adapter(folder: Path) -> AdapterTensors:
     told = adapter_files.read(folder)
-    tree = adapter_files.json_object((folder / adapter_files.CONFIG).read_text(encoding="utf-8"), adapter_files.CONFIG)
+    tree = adapter_files.configuration(folder / adapter_files.CONFIG)
     parameters, count, rank, size = 0, 0, told.rank, 0
     modules: set[str] = set()
     files = sorted(folder.glob("*.safetensors"))
@@ -200,7 +196,8 @@ def _shape(tree: dict[str, Any], name: str, weights: int | None) -> ModelShape:
         count = text.get(key)
         if isinstance(count, int) and count > 1:
             raise ValueError(f"{CONFIG} describes {what} ({key} {count}), whose sizes are not worked out here")
-    family = text.get("model_type", tree.get("model_type"))
+    told = text.get("model_type", tree.get("model_type"))
+    family = told if isinstance(told, str) else None
     heads = _count(text, "num_attention_heads")
     hidden = _count(text, "hidden_size")
     kv_heads = _count(text, "num_key_value_heads", heads)
@@ -210,7 +207,7 @@ def _shape(tree: dict[str, Any], name: str, weights: int | None) -> ModelShape:
         raise ValueError(f"{CONFIG}: hidden_size {hidden} is no multiple of {heads} heads, and head_dim is not said")
     bits, assumed = _bits(tree, text)
     if family not in GATED:
-        assumed = (*assumed, f"layers like Llama's (model_type {str(family)[:40]!r} is not one that is known)")
+        assumed = (*assumed, f"layers like Llama's (model_type {str(told)[:40]!r} is not one that is known)")
     return ModelShape(
         name,
         _count(text, "num_hidden_layers"),
@@ -220,7 +217,7 @@ def _shape(tree: dict[str, Any], name: str, weights: int | None) -> ModelShape:
         kv_heads,
         _count(text, "head_dim", hidden // heads),
         _count(text, "vocab_size"),
-        bool(text.get("tie_word_embeddings", tree.get("tie_word_embeddings", False))),
+        _tied(text.get("tie_word_embeddings", tree.get("tie_word_embeddings"))),
         bits,
         weights,
         family in EMBEDDED,
@@ -242,6 +239,13 @@ def _bits(tree: dict[str, Any], text: dict[str, Any]) -> tuple[int, tuple[str, .
     if isinstance(told, str) and told in _TYPES:
         return _TYPES[told], ()
     return 16, (f"16 bits a weight (its type is {str(told)[:40]!r})",)
+
+
+def _tied(told: object) -> bool:
+    """Whether the head shares the embedding's weights; ValueError where it is neither said nor left out."""
+    if told is not None and not isinstance(told, bool):
+        raise ValueError(f"{CONFIG}: tie_word_embeddings is true or false, not {told!r:.60}")
+    return bool(told)
 
 
 def _count(tree: dict[str, Any], key: str, otherwise: int | None = None) -> int:

@@ -87,6 +87,27 @@ def test_an_empty_folder_is_said(tmp_path):
     assert read_all(tmp_path) == ([], [f"{tmp_path} holds no adapter_config.json, at any depth"])
 
 
+def test_links_are_followed_and_a_ring_of_them_ends(tmp_path):
+    adapter(tmp_path / "stored" / "legal")
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    (mount / "legal").symlink_to(tmp_path / "stored" / "legal")
+    (mount / "again").symlink_to(mount)
+    (mount / "alias").symlink_to(tmp_path / "stored")
+    adapters, problems = read_all(mount)
+    assert ([one.name for one in adapters], problems) == (["legal"], [])
+
+
+def test_a_pipe_instead_of_a_file_is_a_problem_and_nobody_waits_for_it(tmp_path):
+    adapter(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    os.mkfifo(tmp_path / "b" / "adapter_config.json")
+    os.mkfifo(tmp_path / "a" / "more.safetensors")
+    adapters, problems = read_all(tmp_path)
+    assert not adapters
+    assert all("is no file" in problem for problem in problems)
+
+
 def test_a_file_that_was_not_copied_whole_is_refused(tmp_path):
     with pytest.raises(ValueError, match="ends early"):
         read(adapter(tmp_path / "x", pad=-1))

@@ -1,7 +1,9 @@
 """Models and adapters on disk: what is read of them exactly, and what is refused."""
 
 import json
+import os
 import struct
+from pathlib import Path
 
 import pytest
 from adapter_folders import write_adapter, write_header, write_model, write_tensors
@@ -64,6 +66,11 @@ def test_a_family_that_is_not_known_is_assumed_to_be_like_llama_and_says_so(tmp_
     assert "model_type 'novel'" in read_model(write_model(tmp_path / "m", model_type="novel")).assumed[0]
 
 
+@pytest.mark.parametrize("family", [["llama"], {"a": 1}, 7, None])
+def test_a_family_that_is_no_name_is_not_known(tmp_path, family):
+    assert read_model(write_model(tmp_path / "m", model_type=family)).assumed
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -76,6 +83,7 @@ def test_a_family_that_is_not_known_is_assumed_to_be_like_llama_and_says_so(tmp_
         ({"head_dim": None, "num_attention_heads": 3, "num_key_value_heads": 3}, "no multiple"),
         ({"num_local_experts": 8}, "mixture of experts"),
         ({"kv_lora_rank": 512}, "latent attention"),
+        ({"tie_word_embeddings": "no"}, "true or false"),
     ],
 )
 def test_a_model_whose_sizes_cannot_be_told_is_refused(tmp_path, changes, said):
@@ -94,8 +102,16 @@ def test_a_configuration_that_is_none_is_refused(tmp_path, text):
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
     (tmp_path / "config.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SourceRejected):
+    with pytest.raises(SourceRejected, match=r"config\.json is not UTF-8"):
         read_model(tmp_path)
+
+
+def test_what_never_ends_is_refused_unread(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(SourceRejected, match="is no file"):
+        read_model(tmp_path)
+    with pytest.raises(SourceRejected, match="is no file"):
+        read_model(Path("/dev/zero"))
 
 
 def test_a_configuration_as_large_as_weights_is_refused_unread(tmp_path):
