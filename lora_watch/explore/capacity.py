@@ -17,6 +17,7 @@ from lora_watch.explore.queries import FIGURES, Frames, Past
 from lora_watch.explore.timeline import reading
 from lora_watch.model import HOUR, Window
 from lora_watch.recommend.levers import NOTHING, Foretold, Levers, Plan, foretell, levers
+from lora_watch.recommend.sizing import monthly_bill
 from lora_watch.schema import ADAPTER_EVENTS, REQUESTS
 from lora_watch.store.tables import Store
 
@@ -26,7 +27,6 @@ SPANS = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 600.0, 1200.0, 2400.0)
 """Seconds T of the working-set curve W(T)."""
 MOST_SLOTS = 128
 """Slots per pod up to which the curve is drawn."""
-HOURS_A_MONTH = 730.0
 _COLUMNS = (*POD, "engine", "adapter", "stream", "seq", "at", "provenance", "arrived", "queued", "scheduled", "finished")
 Pool = tuple[str | None, str | None, str | None]
 """Cluster, pool and role."""
@@ -113,7 +113,7 @@ def planned(
 def month_of(pods: int, settings: CostSettings) -> float | None:
     """What the GPUs of so many pods cost in a month of 730 hours; None without a price."""
     price = settings.gpu_hour_price
-    return None if price is None else pods * settings.gpus_per_pod * price * HOURS_A_MONTH
+    return None if price is None else monthly_bill(pods, settings.gpus_per_pod, price)
 
 
 def _asked(store: Store, last: Window) -> pl.LazyFrame:

@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from lora_watch.model import Window
 
+MONTH_HOURS = 730.0
+"""Hours of a month, for everything that is told by the month: 365 days ÷ 12."""
+
 
 class Kind(StrEnum):
     """What is to be changed."""

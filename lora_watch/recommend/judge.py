@@ -17,7 +17,6 @@ from lora_watch.replay.trace import Trace
 WARM = DAY
 """So much before a window only fills the slots."""
 RESAMPLES = 2000
-MONTH_HOURS = 730.0
 
 
 @dataclass(frozen=True, slots=True)

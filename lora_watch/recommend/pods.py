@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from lora_watch.recommend.advice import Advice, Kind, Setup, Verdict
-from lora_watch.recommend.judge import MONTH_HOURS
 from lora_watch.recommend.means import means
+from lora_watch.recommend.sizing import monthly_bill
 from lora_watch.recommend.trial import Trial
 from lora_watch.replay.trace import Trace
 
@@ -25,7 +25,11 @@ def advise_pods(trial: Trial, setup: Setup, *, gpu_hour_price: float | None = No
         told = trial.count(fleet=trial.part.fleet(more_pods=more), trace=wider)
         gpus = more * trial.gpus_per_pod
         can, how = means(Kind.PODS, setup, trace.pods + more)
-        money = "" if gpu_hour_price is None else f", {gpus * gpu_hour_price * MONTH_HOURS:,.0f} {currency} a month"
+        money = (
+            ""
+            if gpu_hour_price is None
+            else f", {monthly_bill(more, trial.gpus_per_pod, gpu_hour_price):,.0f} {currency} a month"
+        )
         advice = trial.advice(
             Kind.PODS,
             told,

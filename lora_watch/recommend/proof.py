@@ -7,8 +7,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from lora_watch.recommend.advice import Effect, Verdict
-from lora_watch.recommend.judge import MONTH_HOURS, RESAMPLES, Judged
+from lora_watch.recommend.advice import MONTH_HOURS, Effect, Verdict
+from lora_watch.recommend.judge import RESAMPLES, Judged
 from lora_watch.recommend.levers import LEAST_LOADS
 
 MODEL_ERROR = 0.03

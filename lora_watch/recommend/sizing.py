@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lora_watch.derive.che import characteristic_seconds, loads
+from lora_watch.recommend.advice import MONTH_HOURS
 from lora_watch.sources.model_files import ModelShape
 
 GB = 1_000_000_000
 """Decimal, as disks and data sheets count; a card sold as 80 GB has a little more."""
-HOURS_A_MONTH = 730.0
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM 0.32 takes for ``--max-lora-rank``."""
 UTILIZATION = 0.92
@@ -366,4 +366,4 @@ def monthly_bill(pods: int, gpus_per_pod: int, price: float) -> float:
     >>> monthly_bill(5, 1, 3.5)
     12775.0
     """
-    return pods * gpus_per_pod * price * HOURS_A_MONTH
+    return pods * gpus_per_pod * price * MONTH_HOURS

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from lora_watch.errors import NotEnoughHistory
 from lora_watch.model import DAY, HOUR, SECOND, Window
-from lora_watch.recommend.advice import Advice, Effect, Kind, Place, Verdict
+from lora_watch.recommend.advice import MONTH_HOURS, Advice, Effect, Kind, Place, Verdict
 from lora_watch.recommend.history import History
-from lora_watch.recommend.judge import MONTH_HOURS, RESAMPLES, WARM
+from lora_watch.recommend.judge import RESAMPLES, WARM
 from lora_watch.recommend.levers import WAITING_SECONDS, step_hashes
 from lora_watch.recommend.present import Present
 from lora_watch.recommend.proof import NORMAL, UNFORESEEN, ruled
