@@ -51,8 +51,8 @@ class Router:
       (1, 0.8, 0). vLLM lists the same adapters as running and as waiting, and the released scorer adds both lists: a pod
       looks full at half its slots;
     * RESIDENCY: in a slot, in the CPU cache, a slot is free, a slot is idle, every slot in flight (1, 0.7, 0.6, 0.3, 0); on the
-      adapter's home pod (the highest hash of adapter and pod) ``placement_bonus`` more unless it is in a slot. For the base
-      model the share of slots that serve no adapter. Idle pinned slots count as idle.
+      adapter's home pod (the highest hash of adapter, pod and ``seed``) ``placement_bonus`` more unless it is in a slot. For the
+      base model the share of slots that serve no adapter. Idle pinned slots count as idle.
 
     ``queue`` is ``1 − waiting ÷ max_queue`` (ARTICLE, cut at 0) or llm-d's ``(most − waiting) ÷ (most − least)`` over the pods, 1
     where all are alike. The article's filter drops pods with ``max_queue`` waiting, unless all have. A replay knows no KV
@@ -125,6 +125,7 @@ def desk(router: Router, pods: int, adapters: int) -> Desk:
     with np.errstate(over="ignore"):
         mixed = np.arange(1, adapters + 1, dtype=np.uint64)[:, None] * np.uint64(0x9E3779B97F4A7C15)
         mixed = mixed ^ (np.arange(1, pods + 1, dtype=np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F))
+        mixed = mixed ^ (np.uint64(router.seed - 1 & 0xFFFFFFFFFFFFFFFF) * np.uint64(0xD6E8FEB86659FD93))
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
         mixed = mixed ^ (mixed >> np.uint64(31))

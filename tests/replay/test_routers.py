@@ -104,6 +104,11 @@ def test_homes_are_spread_over_pods():
     assert np.abs(np.bincount(home, minlength=8) / 500 - 1).max() < 0.2
 
 
+def test_homes_are_others_by_another_seed():
+    home, other = (desk(replace(LLM_D_RESIDENCY, seed=seed), 8, 4000).home for seed in (0, 2))
+    assert (home == other).mean() < 0.2
+
+
 def test_residency_prefers_an_idle_slot_to_a_pod_in_flight():
     router = replace(LLM_D_RESIDENCY, queue_weight=0, load_weight=0, placement_bonus=0)
     pods = follow(router, f"a@0+{LONG} b@1+1 c@5+1", Fleet(1))
