@@ -48,8 +48,10 @@ class Effect:
     """
     What a change would have done to the judged window. Shares of the present, positive: less of it; None is unknown.
 
-    ``swaps_removed`` with its 95 % interval ``low`` … ``high`` (drawn over days); ``swaps`` and ``base_swaps`` of the judged
-    window; ``p95_seconds_saved`` of what requests waited for slots and loads; ``gpu_hours_saved`` a month of 730 hours.
+    ``swaps_removed`` with a 95 % interval ``low`` … ``high``: of advice, that in which the share of the next such time lies; of a
+    week that is over (:func:`lora_watch.recommend.proof.effect`) what its days, drawn anew, come to. ``swaps`` and ``base_swaps``
+    are those of the judged time; ``p95_seconds_saved`` is of what requests waited for a slot and their own adapter's load;
+    ``gpu_hours_saved`` a month of ``MONTH_HOURS``.
 
     Where requests wait for slots at present (None: they don't), ``waits_removed`` with its interval is the share of that waiting
     that is gone: it says more there than swaps, since requests that wait for one adapter enter together and share its load.

@@ -14,7 +14,10 @@ from lora_watch.recommend.levers import LEAST_LOADS
 MODEL_ERROR = 0.03
 """Share of the loads within which the replay of a router may be wrong: a smaller effect is none."""
 UNFORESEEN = 0.02
-"""Standard deviation of what a week brings beyond what its days show, as a share of the loads (benchmarks/README.md)."""
+"""
+Standard deviation of what a week brings beyond what its days show, as a share of the loads: a margin. With it promises on pins
+held in 49 of the 52 weeks of the backtest study (benchmarks/README.md); of other changes nothing is known but their own weeks.
+"""
 NORMAL = 1.96
 """Standard deviations on each side of a mean that hold 95 % of what is normally distributed."""
 WEEK = 7
