@@ -21,6 +21,8 @@ GENTLE = (
     Kind.CAP,
 )
 """Changes by what they ask for: settings, then machines, then what somebody wants to do with adapters."""
+LEAST = 0.001
+"""The least share of pods' time that is told by its number."""
 STEP = 0.1
 """A variant with more of the same (slots, pods) is named only where it removes so much more of what hurts."""
 
@@ -63,7 +65,8 @@ def sentence(advice: Sequence[Advice], slight: float | None = None) -> str:
     told = _advised(advice, best)
     if slight is None:
         return told
-    return f"{told} Nothing is urgent: loads take {percent(slight)} of pods' time, and requests do not wait for slots."
+    share = percent(slight) if slight >= LEAST else f"less than {percent(LEAST)}"
+    return f"{told} Nothing is urgent: loads take {share} of pods' time, and requests do not wait for slots."
 
 
 def _advised(advice: Sequence[Advice], best: Advice) -> str:

@@ -85,6 +85,11 @@ def test_loads_that_nobody_feels_are_said_to_be_not_urgent():
     assert "urgent" not in recommend(replace(one, load_seconds=np.full(3, np.nan)), VLLM).sentence
 
 
+def test_next_to_no_time_is_told_without_a_zero():
+    cheap = replace(history(["a", "b", "c"] * 1500), load_seconds=np.full(3, 0.001))
+    assert "loads take less than 0.1 % of pods' time" in recommend(cheap, VLLM).sentence
+
+
 def test_five_days_are_judged_and_pins_are_not():
     told = recommend(history(["a", "b", "c"] * 1500, days=5), VLLM)
     assert [one.verdict for one in told.advice if one.kind is Kind.PINS] == [Verdict.UNPROVEN]
