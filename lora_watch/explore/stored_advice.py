@@ -6,7 +6,6 @@ It is worked out in a process of its own: a month of requests and its replays ta
 
 import json
 import os
-import signal
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -22,6 +21,7 @@ from lora_watch.errors import LoraWatchError
 from lora_watch.explore.advice import Advised, advised, window_until
 from lora_watch.explore.advice_words import tree
 from lora_watch.explore.columns import Column
+from lora_watch.explore.processes import undisturbed
 from lora_watch.model import DAY, Window
 from lora_watch.schema import ADVICE, COMPUTED
 from lora_watch.store.tables import Store
@@ -91,15 +91,10 @@ def apart(store: Store, settings: Settings, now: int) -> pl.DataFrame:
     """
     os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")  # what polars frees there goes back at once
     try:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_undisturbed) as worker:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=undisturbed) as worker:
             return worker.submit(_in_a_process, store.root, settings, now).result()
     except BrokenProcessPool:
         raise LoraWatchError("no advice was given: its process was killed; did it run out of memory?") from None
-
-
-def _undisturbed() -> None:
-    """Ctrl-C is for the service, which lets what runs end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _in_a_process(root: Path, settings: Settings, now: int) -> pl.DataFrame:

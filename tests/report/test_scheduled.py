@@ -1,6 +1,8 @@
 """The report as the service makes it: when it is due, once to each, made up after an outage, whatever one recipient does."""
 
+import fcntl
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,47 @@ def test_who_cannot_be_reached_is_tried_again_until_it_arrives(tmp_path: Path, w
     job.run(DUE + 2 * HOUR)
     assert len(webhook.bodies) == 4
     assert making.made == ["2026-W10"]
+
+
+def test_what_was_sent_and_cannot_be_remembered_is_sent_once_and_remembered_later(tmp_path: Path, webhook: Posted):
+    job = scheduled(tmp_path, Making(), webhooks=[hook(webhook), hook(webhook, "second")])
+    job.run(DUE - WEEK)
+    file = tmp_path / "reports" / "sent.json"
+    file.unlink()
+    file.symlink_to("/proc/none/sent.json")
+    for tick in range(2):
+        with pytest.raises(LoraWatchError, match="cannot write /proc/none"):
+            job.run(DUE + tick * MINUTE)
+        file.unlink()
+        file.symlink_to("/proc/none/sent.json" if tick == 0 else tmp_path / "there.json")
+    job.run(DUE + HOUR)
+    assert len(webhook.bodies) == 4
+    assert sorted(json.loads(file.read_text())["2026-W10"]) == ["webhook ops", "webhook second"]
+
+
+def test_two_services_with_one_folder_send_it_once(tmp_path: Path, webhook: Posted):
+    other = scheduled(tmp_path, Making(), webhooks=[hook(webhook)])
+
+    def meanwhile(store: Store, told: Settings, week: Week, now: int) -> WeeklyReport:
+        other.run(now)
+        return Making()(store, told, week, now)
+
+    told = settings(tmp_path, webhooks=[hook(webhook)])
+    Scheduled(Store(told.store.folder), told, make=meanwhile).run(DUE)
+    assert len(webhook.bodies) == 1
+
+
+def test_while_another_service_sends_it_nothing_is_sent(tmp_path: Path, webhook: Posted):
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    held = os.open(folder, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    job = scheduled(tmp_path, Making(), webhooks=[hook(webhook)])
+    job.run(DUE)
+    assert webhook.bodies == []
+    os.close(held)
+    job.run(DUE + MINUTE)
+    assert len(webhook.bodies) == 1
 
 
 def test_a_file_of_what_was_sent_that_is_not_ours_sends_nothing(tmp_path: Path, webhook: Posted):
