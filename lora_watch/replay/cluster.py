@@ -23,6 +23,7 @@ from lora_watch.replay.state import (
     GPU_PLACE,
     LEFT,
     LOOKUP,
+    MORE,
     NEXT_USE,
     PINNED,
     POD,
@@ -71,7 +72,8 @@ class Outcome:
 
     * ``pod`` that served it, ``slot`` it used there (−1 for the base model);
     * ``lookup``: 0 hot, 1 warm, 2 cold; −1 for the base model and for what never started. A load is ``lookup > 0``;
-    * ``victim``: the adapter that left a slot for it, ``cpu_victim``: the one that left the CPU cache; −1 for none;
+    * ``victim``: the adapter that left a slot for it, ``cpu_victim``: the one that left the CPU cache; −1 for none. In a pool of
+      bytes several may leave for one load: this is the last of them, ``evicted`` says how many left the pool;
     * ``start`` (µs) when it entered the running batch: its arrival, or later where it had to wait for a slot or a seat;
       ``NEVER`` where the pod restarted before. ``end`` (µs) when it ended;
     * ``left`` (µs) when the adapter that was loaded for it left the slot again, evicted or by a restart: its stay was
@@ -91,6 +93,7 @@ class Outcome:
     at: NDArray[np.int64]
     preloads: int
     reloads: Reloads
+    evicted: NDArray[np.int32]
 
     @property
     def loads(self) -> int:
@@ -99,8 +102,8 @@ class Outcome:
 
     @property
     def swaps(self) -> int:
-        """Adapters that left a slot so that another could enter."""
-        return int((self.victim >= 0).sum())
+        """Adapters that left a slot so that another could enter; each counts, where several left for one."""
+        return int(self.evicted.sum())
 
     @property
     def uses(self) -> int:
@@ -229,8 +232,11 @@ def replay(
     asks for: vLLM touches a batch's adapters in the order of a set, and can evict one of the batch and load it again within a
     step. That is one load in a hundred where slots are rarely all in flight, one in ten where requests wait for slots.
 
+    In a pool of bytes the least recently used leave until the adapter fits. One that needs more than could leave waits and makes
+    none leave, and is passed by later ones that need less.
+
     MIN needs to know the order of uses, so it takes no router, no hold and no load time; ``name_hashes`` go with LRU only; on no
-    pod may ever every slot be pinned: ValueError.
+    pod may ever every slot be pinned; a pool of bytes takes neither MIN nor ``name_hashes`` nor ``changes``: ValueError.
 
     >>> replay(Trace([0, 1, 0, 2, 0, 1]), Fleet(slots=2)).lookup.tolist()
     [2, 2, 0, 2, 0, 2]
@@ -242,6 +248,8 @@ def replay(
         raise ValueError("MIN knows the future of given pods only, without holds and load times")
     if fleet.name_hashes is not None and policy.eviction != LRU.eviction:
         raise ValueError("what works in steps as vLLM does evicts by LRU as vLLM does")
+    if fleet.pool_bytes is not None and (known or fleet.name_hashes is not None or changes):
+        raise ValueError("a pool of bytes knows no MIN, no steps of vLLM and no pins that begin or end meanwhile")
     ordered = sorted(restarts)
     if ordered and not all(0 <= p < trace.pods for _, p in ordered):
         raise ValueError(f"a restart is (at, pod) with a pod below {trace.pods}")
@@ -325,6 +333,7 @@ def replay(
         trace.at,
         preloads,
         Reloads(*again),
+        (log.codes[VICTIM] >= 0) + log.codes[MORE],
     )
 
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from lora_watch.model import MINUTE, SECOND
 from lora_watch.replay.compiled import part
-from lora_watch.replay.state import FADED_AT, IN_FLIGHT, NEXT_USE, PINNED, RECENT, STAMP, USED_AT, Pods, Rules
+from lora_watch.replay.state import FADED_AT, IN_FLIGHT, NEXT_USE, PINNED, RECENT, SIZE, STAMP, USED_AT, Pods, Rules
 
 
 class Eviction(IntEnum):
@@ -78,3 +78,14 @@ def victim(pods: Pods, tier: int, rules: Rules, p: int, at: int) -> int:
         if chosen < 0 or worth < least or (worth == least and pods.cell[p, a, STAMP] < oldest):
             chosen, least, oldest = a, worth, int(pods.cell[p, a, STAMP])
     return chosen
+
+
+@part
+def spare(pods: Pods, tier: int, p: int) -> int:
+    """What of the pod's tier is free, or held by adapters that may leave: neither pinned nor in flight."""
+    free = int(pods.pod[p, 2 + tier])
+    for place in range(min(pods.pod[p, 2 + tier], pods.tier.shape[2])):
+        a = int(pods.tier[tier, p, place])
+        if a >= 0 and (pods.cell[p, a, PINNED] > 0 or pods.cell[p, a, IN_FLIGHT] > 0):
+            free -= pods.cell[p, a, SIZE]
+    return free

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from lora_watch.replay.compiled import compiled, part, whole
 from lora_watch.replay.state import (
-    CELLS,
     COUNTS,
     CPU_PLACE,
     GPU_FILLED,
@@ -22,6 +21,7 @@ from lora_watch.replay.state import (
     RUNNING,
     SEATS,
     SERVING,
+    SIZE,
     SLOTS,
     WAITING,
     Pods,
@@ -62,6 +62,9 @@ class Router:
     ``scrape`` is the time between two looks at the pods in µs, all at once, at multiples of it; 0 sees them as they are. An
     adapter shows only once its load is complete. With ``coalesce`` the router remembers where it sent a request for an
     adapter that showed in no slot anywhere, and sends others after it until the adapter shows there.
+
+    In a pool of bytes a slot is free, or idle, where the bytes that are free, or not in flight, suffice for the adapter (for the
+    base model: for the smallest one), and counts of adapters and shares of slots are those of bytes.
     """
 
     rule: Rule = Rule.ARTICLE
@@ -149,7 +152,7 @@ def look(pods: Pods, seen: View, t: int) -> None:
         for column in range(COUNTS):
             seen.pod[p, column] = pods.pod[p, column]
         for a in range(pods.cell.shape[1]):
-            for column in range(CELLS):
+            for column in range(SIZE):  # the last one, which never changes
                 seen.cell[p, a, column] = pods.cell[p, a, column]
     seen.at[0] = t
 
@@ -164,7 +167,7 @@ def draw(state: NDArray[np.int64], choices: int) -> int:
 @part
 def _affinity(pods: Pods, seen: View, router: Desk, p: int, a: int) -> float:
     """The pod's level of affinity; see ``Router``."""
-    levels, room = router.levels, pods.pod[p, SLOTS]
+    levels, room, size = router.levels, pods.pod[p, SLOTS], pods.cell[p, a, SIZE]
     base = pods.cell.shape[1] - 1
     shows = a != base and seen.cell[p, a, READY] <= seen.at[0] and seen.cell[p, a, GPU_PLACE] >= 0
     if router.rule == _ACTIVITY:
@@ -176,7 +179,7 @@ def _affinity(pods: Pods, seen: View, router: Desk, p: int, a: int) -> float:
             return float(levels[0] if seen.cell[p, a, IN_FLIGHT] > 0 else levels[1])
         if a != base and seen.cell[p, a, CPU_PLACE] >= 0:
             return float(levels[2])
-        return float(levels[3] if seen.pod[p, GPU_FILLED] < room else levels[4])
+        return float(levels[3] if seen.pod[p, GPU_FILLED] + size <= room else levels[4])
     if a == base:
         return float(1.0 - seen.pod[p, SERVING] / room)
     if shows:
@@ -184,9 +187,9 @@ def _affinity(pods: Pods, seen: View, router: Desk, p: int, a: int) -> float:
     bonus = router.weights[3] if router.home[a] == p else 0.0
     if seen.cell[p, a, CPU_PLACE] >= 0:
         return float(levels[1] + bonus)
-    if seen.pod[p, GPU_FILLED] < room:
+    if seen.pod[p, GPU_FILLED] + size <= room:
         return float(levels[2] + bonus)
-    return float((levels[3] if seen.pod[p, SERVING] < room else levels[4]) + bonus)
+    return float((levels[3] if seen.pod[p, SERVING] + size <= room else levels[4]) + bonus)
 
 
 @part

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from lora_watch.replay.compiled import part, whole
 from lora_watch.replay.in_flight import pop, push
-from lora_watch.replay.policies import LFU, TIME_WEIGHTED, count_use, victim
+from lora_watch.replay.policies import LFU, TIME_WEIGHTED, count_use, spare, victim
 from lora_watch.replay.state import (
     BEHIND,
     BOOT,
@@ -26,6 +26,7 @@ from lora_watch.replay.state import (
     LEFT,
     LOADED_BY,
     LOOKUP,
+    MORE,
     NAMED,
     PINNED,
     POD,
@@ -35,6 +36,7 @@ from lora_watch.replay.state import (
     RUNNING,
     SEATS,
     SERVING,
+    SIZE,
     SLOT,
     SLOTS,
     STAMP,
@@ -59,14 +61,14 @@ def enter(pods: Pods, tier: int, p: int, a: int) -> None:
         place += 1
     pods.tier[tier, p, place] = a
     pods.cell[p, a, tier] = place
-    pods.pod[p, tier] += 1
+    pods.pod[p, tier] += pods.cell[p, a, SIZE]
 
 
 @part
 def leave(pods: Pods, tier: int, p: int, a: int) -> None:
     pods.tier[tier, p, pods.cell[p, a, tier]] = -1
     pods.cell[p, a, tier] = -1
-    pods.pod[p, tier] -= 1
+    pods.pod[p, tier] -= pods.cell[p, a, SIZE]
 
 
 @part
@@ -79,33 +81,43 @@ def vacate(pods: Pods, log: Log, p: int, a: int, t: int) -> None:
 
 
 @part
+def _evict(pods: Pods, log: Log, p: int, i: int, a: int, t: int) -> None:
+    """The adapter leaves its slot for request i."""
+    vacate(pods, log, p, a, t)
+    if log.codes[VICTIM, i] >= 0:
+        log.codes[MORE, i] += 1
+    log.codes[VICTIM, i] = a
+
+
+@part
 def _load(pods: Pods, log: Log, rules: Rules, p: int, i: int, a: int, t: int) -> bool:
     """
     Bring an adapter into a slot for request i; False, and nothing done, where every slot is pinned or in flight.
 
     A cold one enters the CPU cache first. What the CPU cache evicts leaves its slot as well (what is in a slot is in the
-    cache), and then no second adapter has to go.
+    cache), and then no second adapter has to go. In a pool of bytes as many leave as it takes, or none if that is not enough.
     """
     leaving = -1
-    if pods.pod[p, GPU_FILLED] == pods.pod[p, SLOTS]:
+    short = pods.pod[p, GPU_FILLED] + pods.cell[p, a, SIZE] - pods.pod[p, SLOTS]
+    if short > 0:
         leaving = victim(pods, GPU, rules, p, t)
-        if leaving < 0:
+        if leaving < 0 or (pods.cell[p, leaving, SIZE] < short and spare(pods, GPU, p) < pods.cell[p, a, SIZE]):
             return False
     log.codes[LOOKUP, i] = WARM
     if pods.cell[p, a, CPU_PLACE] < 0:
         log.codes[LOOKUP, i] = COLD
-        if pods.pod[p, CPU_FILLED] == pods.pod[p, CPU_ROOM]:
+        while pods.pod[p, CPU_FILLED] + pods.cell[p, a, SIZE] > pods.pod[p, CPU_ROOM]:
             dropped = victim(pods, CPU, rules, p, t)
             leave(pods, CPU, p, dropped)
             log.codes[CPU_VICTIM, i] = dropped
             if pods.cell[p, dropped, GPU_PLACE] >= 0:
-                vacate(pods, log, p, dropped, t)
-                log.codes[VICTIM, i] = dropped
+                _evict(pods, log, p, i, dropped, t)
                 leaving = -1
         enter(pods, CPU, p, a)
     if leaving >= 0:
-        vacate(pods, log, p, leaving, t)
-        log.codes[VICTIM, i] = leaving
+        _evict(pods, log, p, i, leaving, t)
+    while pods.pod[p, GPU_FILLED] + pods.cell[p, a, SIZE] > pods.pod[p, SLOTS]:
+        _evict(pods, log, p, i, victim(pods, GPU, rules, p, t), t)
     enter(pods, GPU, p, a)
     pods.cell[p, a, LOADED_BY] = i
     pods.cell[p, a, READY] = t + (rules.cold_load if log.codes[LOOKUP, i] == COLD else rules.warm_load)
@@ -133,9 +145,9 @@ def _start(pods: Pods, log: Log, rules: Rules, p: int, i: int, a: int, t: int, h
     log.times[END, i] = end
     if end > t:
         if pods.cell[p, a, IN_FLIGHT] == 0 and a != base:
-            pods.pod[p, SERVING] += 1
+            pods.pod[p, SERVING] += pods.cell[p, a, SIZE]
             if pods.cell[p, a, QUEUED] == 0:
-                pods.pod[p, NAMED] += 1
+                pods.pod[p, NAMED] += pods.cell[p, a, SIZE]
         pods.cell[p, a, IN_FLIGHT] += 1
         pods.pod[p, RUNNING] += 1
         push(pods, log, i)
@@ -154,7 +166,7 @@ def arrive(pods: Pods, log: Log, rules: Rules, p: int, i: int, a: int, t: int, h
     if pods.cell[p, a, QUEUED] == 0:
         pods.cell[p, a, FIRST] = i
         if pods.cell[p, a, IN_FLIGHT] == 0 and a != pods.cell.shape[1] - 1:
-            pods.pod[p, NAMED] += 1
+            pods.pod[p, NAMED] += pods.cell[p, a, SIZE]
     else:
         log.codes[BEHIND, pods.cell[p, a, LAST]] = i
     pods.cell[p, a, LAST] = i
@@ -164,13 +176,18 @@ def arrive(pods: Pods, log: Log, rules: Rules, p: int, i: int, a: int, t: int, h
 
 @part
 def _admit(pods: Pods, log: Log, rules: Rules, p: int, t: int, hold: NDArray[np.int64]) -> None:
-    """Start what can start now, the longest waiting first; who needs a slot is passed by those who need none, as in vLLM."""
+    """
+    Start what can start now, the longest waiting first; who needs a slot is passed by those who need none, as in vLLM, and in a
+    pool of bytes by those who need fewer.
+    """
     base = pods.cell.shape[1] - 1
     while pods.pod[p, WAITING] > 0 and pods.pod[p, RUNNING] < pods.pod[p, SEATS]:
-        room = pods.pod[p, GPU_FILLED] < pods.pod[p, SLOTS] or victim(pods, GPU, rules, p, t) >= 0
+        room = spare(pods, GPU, p)
         chosen = whole(-1)
         for a in range(base + 1):
-            startable = pods.cell[p, a, QUEUED] > 0 and (room or a == base or pods.cell[p, a, GPU_PLACE] >= 0)
+            startable = pods.cell[p, a, QUEUED] > 0 and (
+                pods.cell[p, a, SIZE] <= room or a == base or pods.cell[p, a, GPU_PLACE] >= 0
+            )
             if startable and (chosen < 0 or pods.cell[p, a, FIRST] < pods.cell[p, chosen, FIRST]):
                 chosen = a
         if chosen < 0:
@@ -181,7 +198,7 @@ def _admit(pods: Pods, log: Log, rules: Rules, p: int, t: int, hold: NDArray[np.
         _start(pods, log, rules, p, i, chosen, t, int(hold[i]))
         pods.cell[p, chosen, QUEUED] -= 1
         if pods.cell[p, chosen, QUEUED] == 0 and pods.cell[p, chosen, IN_FLIGHT] == 0 and chosen != base:
-            pods.pod[p, NAMED] -= 1
+            pods.pod[p, NAMED] -= pods.cell[p, chosen, SIZE]
 
 
 @part
@@ -193,9 +210,9 @@ def _end(pods: Pods, p: int, a: int) -> None:
     pods.clock[0] += 1
     pods.cell[p, a, STAMP] = pods.clock[0]
     if pods.cell[p, a, IN_FLIGHT] == 0:
-        pods.pod[p, SERVING] -= 1
+        pods.pod[p, SERVING] -= pods.cell[p, a, SIZE]
         if pods.cell[p, a, QUEUED] == 0:
-            pods.pod[p, NAMED] -= 1
+            pods.pod[p, NAMED] -= pods.cell[p, a, SIZE]
 
 
 @part

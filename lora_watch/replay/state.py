@@ -24,22 +24,24 @@ FADED_AT = 9  # µs: when Pods.faded was right
 NEXT_USE = 10  # index of the request, for MIN
 FIRST, LAST = 11, 12  # ends of its queue, linked by BEHIND
 LOADED_BY = 13  # the request it entered its slot for, −1 for a preload
-CELLS = 14
+SIZE = 14  # what it takes of a tier: one slot, or its bytes; that of the base model is the least of all
+CELLS = 15
 
-# columns of Pods.pod
+# columns of Pods.pod; slots here are bytes in a pool of bytes, and so is what fills them
 GPU_FILLED, CPU_FILLED = GPU, CPU
 SLOTS, CPU_ROOM = 2 + GPU, 2 + CPU
 SEATS = 4  # requests that can run at once
 RUNNING = 5
 WAITING = 6
-SERVING = 7  # adapters in flight
-NAMED = 8  # adapters in flight or queued
+SERVING = 7  # slots of adapters in flight
+NAMED = 8  # slots that adapters in flight or queued take
 ENDED = 9  # a request ended just now
 BOOT = 10  # restarts so far
 COUNTS = 11
 
 # rows of Log.codes and Log.times
-POD, LOOKUP, SLOT, VICTIM, CPU_VICTIM, BEHIND, BORN = range(7)  # BORN: the pod's restarts when the request came
+# BORN: the pod's restarts when the request came; MORE: how many left for it beside the victim, in pools of bytes only
+POD, LOOKUP, SLOT, VICTIM, CPU_VICTIM, BEHIND, BORN, MORE = range(8)
 START, END, LEFT = 0, 1, 2
 
 
@@ -79,13 +81,20 @@ class Log(NamedTuple):
 
 
 def empty_pods(
-    slots: NDArray[np.int64], cpu_capacity: NDArray[np.int64], seats: NDArray[np.int64], pinned: NDArray[np.bool_]
+    slots: NDArray[np.int64],
+    cpu_capacity: NDArray[np.int64],
+    seats: NDArray[np.int64],
+    pinned: NDArray[np.bool_],
+    sizes: NDArray[np.int64] | int = 1,
 ) -> Pods:
-    """Pods before their start: nothing resident, nothing in flight. ``pinned`` has a column for the base model."""
+    """
+    Pods before their start: nothing resident, nothing in flight. ``pinned`` and ``sizes`` have a column for the base model.
+    """
     pods, adapters = pinned.shape
     cell = np.zeros((pods, adapters, CELLS), dtype=np.int64)
     cell[:, :, [GPU_PLACE, CPU_PLACE, FIRST, LAST]] = -1
     cell[:, :, PINNED] = pinned
+    cell[:, :, SIZE] = sizes
     pod = np.zeros((pods, COUNTS), dtype=np.int64)
     pod[:, SLOTS], pod[:, CPU_ROOM], pod[:, SEATS] = slots, cpu_capacity, seats
     places = min(int(cpu_capacity.max()), adapters)  # no tier ever holds more than there is
@@ -100,8 +109,10 @@ def empty_pods(
 
 def empty_log(size: int, never: int) -> Log:
     """Nothing has happened yet to ``size`` requests; ``never`` stands for the time of what does not happen."""
+    codes = np.full((8, size), -1, dtype=np.int32)
+    codes[MORE] = 0
     return Log(
-        codes=np.full((7, size), -1, dtype=np.int32),
+        codes=codes,
         times=np.full((3, size), never, dtype=np.int64),
         heap=np.zeros(max(size, 1), dtype=np.int32),
     )
