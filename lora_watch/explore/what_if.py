@@ -351,29 +351,35 @@ def _rows(now: State, then: State) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def verdict_lines(one: Answer) -> list[str]:
-    """The verdict: what changes, then whether that is harm, each sign in words."""
-    effect = one.foreseen.effect
+    """The verdict: whether the plan does harm, each sign in words; then what changes, and what was past its limit already."""
     lines = []
+    for sign in one.signs:
+        now = "" if sign.now is None or sign.signal == "rank" else f" (now {percent(sign.now)})"
+        limit = "" if sign.signal == "rank" else f"; limit {percent(sign.limit)}"
+        lines.append(f"{'HARM' if sign.harm else 'WARNING'}: {sign.text}{limit}{now}.")
+    if not one.signs:
+        lines.append("No limit is passed that is not passed already." if one.before else "No limit is passed: no harm foreseen.")
+    lines += _differences(one.foreseen)
+    return lines + [f"Past its limit already: {text}." for text in one.before]
+
+
+def _differences(foreseen: Foreseen) -> Iterator[str]:
+    """What the plan changes, in words."""
+    effect = foreseen.effect
     low, high = effect.sure
     if effect.removed is not None and low is not None and high is not None:
         less = effect.removed >= 0
         first, last = (low, high) if less else (-high, -low)
         fewer = "fewer" if effect.of == "swaps" else "less"
         what = f"{percent(abs(effect.removed))} {fewer if less else 'more'} {effect.of}"
-        lines.append(f"{what[:1].upper()}{what[1:]} (95 % interval {percent(first)} … {percent(last)}).")
+        yield f"{what[:1].upper()}{what[1:]} (95 % interval {percent(first)} … {percent(last)})."
+    elif effect.swaps and effect.base_swaps == 0:
+        yield f"{count(effect.swaps, 'swap')}, where there is none now."
     if effect.p95_seconds_saved is not None and abs(effect.p95_seconds_saved) >= 0.0005:
         saved = effect.p95_seconds_saved
-        lines.append(f"The P95 of requests: {span(abs(saved))} {'less' if saved > 0 else 'more'} for slots and loads.")
-    if one.foreseen.moved:
-        lines.append(f"The added adapters carry {percent(one.foreseen.moved)} of requests.")
-    for sign in one.signs:
-        now = "" if sign.now is None or sign.signal == "rank" else f" (now {percent(sign.now)})"
-        limit = "" if sign.signal == "rank" else f"; limit {percent(sign.limit)}"
-        lines.append(f"{'HARM' if sign.harm else 'WARNING'}: {sign.text}{limit}{now}.")
-    lines += [f"Past its limit already: {text}." for text in one.before]
-    if not one.signs:
-        lines.append("No limit is passed that is not passed already." if one.before else "No limit is passed: no harm foreseen.")
-    return lines
+        yield f"The P95 of requests: {span(abs(saved))} {'less' if saved > 0 else 'more'} for slots and loads."
+    if foreseen.moved:
+        yield f"The added adapters carry {percent(foreseen.moved)} of requests."
 
 
 def _basis(foreseen: Foreseen) -> list[str]:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lora_watch.cli import app
 from lora_watch.config import Settings
 from lora_watch.errors import LoraWatchError
-from lora_watch.explore.what_if import Asked, answers, fails, number, planned, show, split_of
+from lora_watch.explore.what_if import Asked, answers, fails, number, planned, show, split_of, verdict_lines
 from lora_watch.model import DAY, HOUR, SECOND
 from lora_watch.recommend.what_if import Added, Number, WhatIf
 from lora_watch.store.tables import Store
@@ -142,6 +142,15 @@ def test_pins_without_room_are_told(ring: Path):
     told = answer(ring, pins=("legal", "sql"))
     assert any(line.startswith("1 pin is in no pod of the plan: ") for line in told.unknown)
     assert "not known: 1 pin is in no pod" in printed(told)
+
+
+def test_swaps_that_there_are_none_of_yet_are_counted(calm: Path):
+    assert "swaps, where there is none now." in printed(answer(calm, slots="2"))
+
+
+def test_harm_is_said_first(calm: Path):
+    first, _ = verdict_lines(answer(calm, add=6, split_of="top 3"))[:2]
+    assert first.startswith("HARM")
 
 
 def test_the_verdict_stands_before_its_numbers(ring: Path):
