@@ -218,7 +218,7 @@ ADVICE = Table(
     MappingProxyType(
         {
             **_WHERE,  # at = when it was given; pod and engine are null, it is about a pool
-            "id": pl.String(),  # the pool's name
+            "id": pl.String(),  # the pool's cluster, name and role, as JSON
             "start": pl.Int64(),  # µs UTC, of the history it was learned from
             "end": pl.Int64(),
             "sentence": pl.String(),

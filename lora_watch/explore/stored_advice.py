@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from lora_watch.config import Settings
+from lora_watch.derive.groups import POOL
 from lora_watch.errors import LoraWatchError
 from lora_watch.explore.advice import Advised, advised, window_until
 from lora_watch.explore.advice_words import tree
@@ -67,7 +68,7 @@ def rows(found: Sequence[Advised], at: int) -> pl.DataFrame:
         {
             "at": at,
             **dict(zip(("cluster", "pool", "role"), one.pool, strict=True)),
-            "id": one.recommendation.setup.pool,
+            "id": json.dumps(one.pool),
             "start": one.recommendation.window.start,
             "end": one.recommendation.window.end,
             "sentence": one.recommendation.sentence,
@@ -106,7 +107,7 @@ def latest(store: Store, before: int) -> tuple[Given, ...]:
     The newest advice on each pool that was stored in the ``FRESH`` up to ``before`` (µs UTC), by pool. What can't be read (of
     another version) is left out. StoreError where the table can't be read.
     """
-    told = store.rows(ADVICE, Window(max(before - FRESH, 0), max(before, 1))).sort("at").group_by("id").last().sort("id")
+    told = store.rows(ADVICE, Window(max(before - FRESH, 0), max(before, 1))).sort("at").group_by(POOL).last().sort(POOL)
     found = []
     for row in told.iter_rows(named=True):
         try:

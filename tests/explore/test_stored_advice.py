@@ -44,6 +44,14 @@ def test_the_newest_counts(found, tmp_path):
     assert [one.at for one in latest(store, NOW)] == [NOW - DAY]
 
 
+def test_pools_whose_names_read_alike_have_advice_of_their_own(found, tmp_path):
+    alike = [("a", "b/c", ""), ("a/b", "c", ""), ("a", "b", "c"), ("a", None, "b/c")]
+    store = store_with(tmp_path, rows([Advised(pool, found[0].recommendation, {}) for pool in alike], NOW))
+    given = latest(store, NOW + 1)
+    assert {one.pool for one in given} == set(alike)
+    assert all(of_pool(given, pool) is not None for pool in alike)
+
+
 def test_old_advice_is_none(found, tmp_path):
     assert latest(store_with(tmp_path, rows(found, NOW)), NOW + FRESH + 1) == ()
 
