@@ -111,7 +111,7 @@ def show(told: Recommendation, console: Console | None = None) -> None:
                 console.print(f"  {escape(line)}", highlight=False)
     if told.bounds:
         bounds = "; ".join(f"{name}: {percent(share)}" for name, share in told.bounds.items())
-        console.print(escape(f"At most, without more slots: {bounds}"), highlight=False)
+        console.print(escape(f"Bounds without more slots, which know what is to come, of the loads: {bounds}"), highlight=False)
     for gap in told.gaps:
         console.print(f"not in it  {escape(gap)}", highlight=False)
 

@@ -137,7 +137,7 @@ class Recommendation:
     Everything advised for one pool, the most useful first; ``sentence`` is what it comes to.
 
     ``article_rule`` is the article's rule (pin the top 5 by 30-day count) judged in the same way. ``bounds`` are shares of the
-    swaps that any policy without more slots could remove at most, by name (pooled Belady, per-pod MIN, hindsight-static).
+    loads that any policy without more slots could remove at most, by name (pooled Belady, per-pod MIN, hindsight-static).
     ``learning_cut`` (µs UTC) is the change point before which nothing was learned.
     """
 

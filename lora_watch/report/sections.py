@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from lora_watch.diagnose.words import count, listed, percent
 from lora_watch.explore.view import moment
 from lora_watch.model import SECOND
-from lora_watch.recommend.advice import Advice, Recommendation, Verdict
+from lora_watch.recommend.advice import Advice, Kind, Recommendation, Verdict
 from lora_watch.report.blocks import (
     Cell,
     Column,
@@ -445,16 +445,19 @@ def _advised(one: Advice, why: str, risk: str) -> tuple[Cell, ...]:
 
 
 def _evidence(made: Recommendation) -> Iterator[str]:
-    judged = next((one.judged for one in made.advice if one.judged is not None), None)
-    method = next((one.method for one in made.advice if one.method), "")
-    if judged is not None:
+    every = [one for one in made.advice if one.judged is not None]
+    told = [one for one in every if one.kind is not Kind.PINS] or every  # pins are judged on weeks of their own, and say so
+    longest = max(told, key=lambda one: 0.0 if one.judged is None else one.judged.seconds, default=None)
+    if longest is not None and longest.judged is not None:
+        judged, method = longest.judged, longest.method
+        shorter = sum(one.judged != judged for one in told)
         yield (
-            f"Judged on {moment(judged.start)} … {moment(judged.end)} UTC by {method or 'replay'}; known by "
-            f"{made.provenance or 'nobody'}."
+            f"Judged on {moment(judged.start)} … {moment(judged.end)} UTC by {method or 'replay'}"
+            f"{f', {shorter} of them on a part of it' if shorter else ''}; provenance: {made.provenance or 'unknown'}."
         )
     if made.bounds:
-        told = ", ".join(f"{name} {percent(share)}" for name, share in made.bounds.items())
-        yield f"More than this no policy could remove without more slots: {told} of the swaps."
+        bounds = ", ".join(f"{name} {percent(share)}" for name, share in made.bounds.items())
+        yield f"Bounds without more slots, which know what is to come: {bounds} of the loads."
     if made.learning_cut is not None:
         yield f"Nothing from before {moment(made.learning_cut)} UTC was learned from: the mix of adapters changed then."
     yield from made.gaps

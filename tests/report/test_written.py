@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report.examples import HOSTILE, empty, hostile, report
 
+from lora_watch.model import HOUR, Window
+from lora_watch.recommend.advice import Kind
 from lora_watch.report.blocks import Cell, Column, Grid
 from lora_watch.report.markdown import markdown, table
 from lora_watch.report.written import FORMS
@@ -42,6 +45,18 @@ def test_a_week_of_little_says_so_in_every_form():
     assert "The week has not ended yet" in text
     assert "No advice: no pool has requests" in text
     assert "Only 4.2 % of the week is held" in FORMS["html"](empty())
+
+
+def test_changes_that_are_judged_on_a_part_of_the_time_are_counted():
+    made = report()
+    (one, *others) = made.advice
+    assert one.recommendation is not None
+    first = one.recommendation.advice[0]
+    assert first.judged is not None
+    short = replace(first, kind=Kind.CAP, judged=Window(first.judged.end - HOUR, first.judged.end))
+    told = replace(one.recommendation, advice=(short, *one.recommendation.advice))
+    text = FORMS["md"](replace(made, advice=(replace(one, recommendation=told), *others)))
+    assert "Judged on 2026-03-02 00:00 … 2026-03-09 00:00 UTC by replay with round robin, 1 of them on a part of it;" in text
 
 
 def test_hostile_names_stay_within_their_line_and_cell_of_markdown():
