@@ -82,8 +82,12 @@ def _cost(lost: Sequence[Lost]) -> str:
 
 
 def _who(offenders: Offenders) -> str:
+    several = len({one.pool for one in offenders.adapters}) > 1  # shares are of the pool's own requests and loads
     family = next((one for one in offenders.families if (one.load_share or 0) >= FAMILY_SHARE), None)
     if family is not None:
+        if several:
+            shares = f"{ratio(family.request_share)} of its requests, {ratio(family.load_share)} of its loads"
+            return f"{named(family.name)}, {count(family.members, 'adapter')} of {named(family.pool)}: {shares}."
         shares = f"{ratio(family.request_share)} of the requests, {ratio(family.load_share)} of the loads"
         return f"{named(family.name)}, {count(family.members, 'adapter')}: {shares}."
     worst: list[Offender] = [one for one in offenders.adapters if (one.load_share or 0.0) >= LEAST_SHARE][:3]
@@ -93,6 +97,9 @@ def _who(offenders: Offenders) -> str:
             if any(one.loads for one in offenders.adapters)
             else "No adapter was loaded, as far as is told."
         )
+    if several:
+        told = [f"{named(one.name)} of {named(one.pool)} ({ratio(one.load_share)})" for one in worst]
+        return f"Loaded most, with the share of their pool's loads: {', '.join(told)}."
     told = [f"{named(one.name)} ({ratio(one.load_share)})" for one in worst]
     return f"Loaded most: {', '.join(told)} of the loads."
 
