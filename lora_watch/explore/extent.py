@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from lora_watch.derive.groups import POOL
 from lora_watch.model import DAY, HOUR, MINUTE, SECOND, Window
 from lora_watch.schema import MEASURED, REQUESTS, Table
 from lora_watch.store.tables import Store
@@ -44,6 +45,11 @@ def pods_of(store: Store, window: Window) -> pl.DataFrame:
     columns = ("cluster", "pool", "role", "pod")
     found = pl.concat([store.distinct(table, part, columns) for table in MEASURED])
     return found.filter(pl.col("pod").is_not_null()).with_columns(pl.col(columns).fill_null("")).unique().sort(columns)
+
+
+def pools_of(store: Store, window: Window) -> pl.DataFrame:
+    """Every cluster, pool and role in a window, each once; null: a row names none. StoreError where a table can't be read."""
+    return pl.concat([store.distinct(table, window, POOL) for table in MEASURED]).unique()
 
 
 def adapters_of(store: Store, window: Window) -> list[str]:

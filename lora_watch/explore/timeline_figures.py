@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from lora_watch.derive.groups import ENGINE, POOL
 from lora_watch.explore import colours
 from lora_watch.explore.figures import NUMBERS_MARGIN, figure, label, moments
+from lora_watch.explore.pixels import data_url, opaque, png
 from lora_watch.explore.timeline import LANE, Part
 from lora_watch.model import MINUTE, SECOND, Window
 
 MOST_LANES = 480
 """Slots that are drawn; the rest is reached by choosing pods."""
 MOST_NAMED = 30_000
-"""Cells up to which each says its adapter where the pointer rests: names are most of what the browser is sent."""
+"""Cells up to which each says its adapter where the pointer rests; more are one picture, which says nothing."""
 MOST_WRITTEN = 250
 """Bars up to which the adapter's name stands in them."""
 LANE_PIXELS = (2.0, 18.0)
@@ -36,8 +37,14 @@ MARKED = 60
 """Points up to which each has a mark."""
 PALE = "rgba(138,143,152,0.28)"
 """Of adapters that are not followed while others are."""
+PALE_PIXEL = (138, 143, 152, 71)
+"""The same as a picture has it."""
 GAP = 0.4
 """Lanes between two pods."""
+PIXELS = 5
+"""Of a picture of cells, a lane's: a gap's are whole ones too."""
+PICTURE_PIXELS = 1440
+"""A picture is about so wide; a browser smooths what it has to stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,21 +259,23 @@ def _raster(drawn: go.Figure, whole: Part, placed: Lanes, window: Window, follow
         .join(told, on="adapter")
     )
     place, column = held["row"].to_numpy(), held["cell"].to_numpy() - first
+    begin = first * whole.step
+    if held.height > MOST_NAMED:
+        pixels: NDArray[np.uint8] = np.zeros((len(edges) - 1, last - first + 1), dtype=np.uint8)
+        pixels[place, column] = held["shade"].to_numpy() + 1
+        _picture(drawn, pixels, edges, begin, whole.step)
+        return
     shades: NDArray[np.float32] = np.full((len(edges) - 1, last - first + 1), np.nan, dtype=np.float32)
     shades[place, column] = held["shade"].to_numpy()
     scale = [*colours.PALETTE, PALE]
     steps = [[(number + end) / len(scale), shade] for number, shade in enumerate(scale) for end in (0, 1)]
-    text = None
-    if held.height <= MOST_NAMED:
-        more = pl.when(pl.col("adapters") > 1).then(pl.format("<br>and {} more in this cell", pl.col("adapters") - 1))
-        words = held.select(pl.concat_str("word", more.otherwise(pl.lit("")))).to_series()
-        grid = np.full(shades.shape, "", dtype=object)
-        grid[place, column] = words.to_numpy()
-        text = grid
-    begin = moments([first * whole.step + whole.step // 2])[0]
+    more = pl.when(pl.col("adapters") > 1).then(pl.format("<br>and {} more in this cell", pl.col("adapters") - 1))
+    words = held.select(pl.concat_str("word", more.otherwise(pl.lit("")))).to_series()
+    text = np.full(shades.shape, "", dtype=object)
+    text[place, column] = words.to_numpy()
     drawn.add_heatmap(
         z=shades,
-        x0=begin,
+        x0=moments([begin + whole.step // 2])[0],
         dx=whole.step / 1000,
         y=edges,
         zmin=0,
@@ -275,8 +284,27 @@ def _raster(drawn: go.Figure, whole: Part, placed: Lanes, window: Window, follow
         showscale=False,
         hoverongaps=False,
         text=text,
-        hovertemplate="%{text}<br>%{x}<extra></extra>" if text is not None else "%{x}<br>zoom in for names<extra></extra>",
+        hovertemplate="%{text}<br>%{x}<extra></extra>",
     )
+
+
+def _picture(drawn: go.Figure, pixels: NDArray[np.uint8], edges: Sequence[float], begin: int, step: int) -> None:
+    """Cells as one picture, which a browser draws at once: numbers of colours, 0 where nobody is. Names come closer up."""
+    thick = np.round(np.diff(edges) * PIXELS).astype(np.int64)
+    wide = max(round(PICTURE_PIXELS / pixels.shape[1]), 1)
+    shades = [(0, 0, 0, 0), *(opaque(shade) for shade in colours.PALETTE), PALE_PIXEL]
+    drawn.add_layout_image(
+        source=data_url(png(np.repeat(np.repeat(pixels, thick, axis=0), wide, axis=1), shades)),
+        xref="x",
+        yref="y",
+        x=moments([begin])[0],
+        y=0,
+        sizex=pixels.shape[1] * step / 1000,
+        sizey=edges[-1],
+        sizing="stretch",
+        layer="below",
+    )
+    drawn.add_scatter(x=moments([begin]), y=[None], hoverinfo="skip")  # a row of axes without any trace is not drawn
 
 
 def _restarts(drawn: go.Figure, restarts: pl.DataFrame, placed: Lanes) -> None:

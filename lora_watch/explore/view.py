@@ -69,6 +69,16 @@ class View:
         chosen: dict[str, Any] = {kind: tuple(names)}
         return replace(self, **chosen)
 
+    def beside(self, pools: pl.DataFrame) -> "View":
+        """
+        The same without the clusters, pools and roles that leave nobody out, where ``pools`` are all there are (``POOL``, null
+        where a row names none): what is asked of all pods is not asked anew of the only pool.
+        """
+        idle: dict[str, Any] = {
+            name: () for name in pools.columns if pools[name].is_in(list(getattr(self, name))).fill_null(value=False).all()
+        }
+        return replace(self, **idle)
+
     def pods_where(self) -> pl.Expr | None:
         """Which rows are about the chosen pods, whole pods always; None: all. Adapters do not restrict it: they share slots."""
         chosen = [pl.col(name).is_in(list(getattr(self, name))) for name in NAMES if name != "adapter" and getattr(self, name)]

@@ -3,10 +3,11 @@
 from concurrent.futures import wait
 from threading import Event
 
+import polars as pl
 import pytest
 
 from lora_watch.errors import LoraWatchError, StoreError
-from lora_watch.explore.answers import Answers
+from lora_watch.explore.answers import Answers, weight_of
 
 
 @pytest.fixture
@@ -38,6 +39,39 @@ def test_what_was_not_asked_for_longest_is_forgotten(answers: Answers):
     assert answers.ask("a", lambda: "new").result(timeout=10) == "a"
     assert answers.ask("b", lambda: "new").result(timeout=10) == "new"
     assert len(answers) == 2
+
+
+def test_answers_that_hold_more_than_there_is_room_for_are_forgotten():
+    answers = Answers(room=3000, workers=1)
+    rows = pl.DataFrame({"at": range(200)})  # 1,600 bytes
+    for question in ("a", "b"):
+        answers.ask(question, lambda: (rows,)).result(timeout=10)
+    answers.close()
+    assert len(answers) == 1
+    assert answers.bytes < 3000
+
+
+def test_an_answer_larger_than_all_the_room_is_kept_until_the_next():
+    answers = Answers(room=1000, workers=1)
+    first = answers.ask("a", lambda: pl.DataFrame({"at": range(200)}))
+    assert answers.ask("a", lambda: None) is first
+    answers.ask("b", lambda: None).result(timeout=10)
+    answers.close()
+    assert len(answers) == 1
+
+
+def test_the_newest_of_a_line_is_not_kept_where_it_is_too_large():
+    answers = Answers(room=1000)
+    answers.keep("line", 1, pl.DataFrame({"at": range(200)}))
+    answers.keep("other", 1, "small")
+    assert answers.newest("line") is None
+    assert answers.newest("other") == (1, "small")
+    answers.close()
+
+
+def test_what_an_answer_holds_is_counted_through_all_that_hold_it():
+    rows = pl.DataFrame({"at": range(1000)})
+    assert weight_of({"a": [(rows,), rows]}) > 16_000
 
 
 def test_what_is_forgotten_before_its_turn_is_not_worked_out(answers: Answers):

@@ -6,7 +6,7 @@ import builders
 import pytest
 from stored import stored
 
-from lora_watch.explore.extent import STEP, adapters_of, ago, data_end, pods_of
+from lora_watch.explore.extent import STEP, adapters_of, ago, data_end, pods_of, pools_of
 from lora_watch.model import DAY, HOUR, SECOND, Window
 from lora_watch.store.tables import Store
 
@@ -44,6 +44,12 @@ def test_rows_from_the_future_do_not_move_the_end(store: Store):
 def test_the_pods_and_adapters_of_a_window_are_those_with_rows_in_it(store: Store):
     assert pods_of(store, Window(NOON - HOUR, NOON + 1))["pod"].to_list() == ["pod-1"]
     assert adapters_of(store, Window(NOON - DAY, NOON - DAY + HOUR)) == ["b"]
+
+
+def test_every_pool_of_which_anything_is_stored_is_told_once(store: Store):
+    whole = pools_of(store, Window(0, NOON + 1))
+    assert whole.columns == ["cluster", "pool", "role"]
+    assert whole.height == whole.unique().height >= 1
 
 
 def test_how_long_ago_data_ended_is_said_in_words():

@@ -1,11 +1,13 @@
 """The figure of the timeline as a value: bars or cells, who is followed, what is marked, and that names stay names."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+import polars as pl
 import pytest
 from builders import events, requests
 from diagnose.told import HOSTILE
@@ -14,8 +16,9 @@ from numpy.typing import NDArray
 from stored import stored
 
 from lora_watch.explore import colours
-from lora_watch.explore.timeline import Part, part
-from lora_watch.explore.timeline_figures import MOST_LANES, PALE, lanes, timeline_figure
+from lora_watch.explore.figures import moments
+from lora_watch.explore.timeline import LANE, Part, part
+from lora_watch.explore.timeline_figures import GAP, MOST_LANES, PALE, lanes, timeline_figure
 from lora_watch.model import DAY, MINUTE, SECOND, Window
 
 AT = 20_000 * DAY
@@ -95,6 +98,26 @@ def test_many_stays_are_one_picture_of_cells_whose_size_does_not_grow_with_them(
 def test_cells_of_who_is_not_followed_have_the_pale_shade(tmp_path: Path):
     shades = raster(timeline_figure(busy(tmp_path), WINDOW, 10 * SECOND, followed=["a0"]))
     assert set(np.unique(shades)) <= {float(len(colours.PALETTE)), float(colours.PALETTE.index(colours.colour_of("a0")))}
+
+
+def test_more_cells_than_can_be_named_are_a_picture_that_lies_where_they_would(tmp_path: Path):
+    keys = [("c", "p", "", f"pod-{number}", "", slot) for number in range(50) for slot in (0, 1)]
+    first, columns = WINDOW.start // (MINUTE // 360), 360
+    cells = pl.DataFrame(
+        [(*key, first + column, "a0" if column < 10 else "a1", 1.0, 1) for key in keys for column in range(columns)],
+        schema={**dict.fromkeys(LANE, pl.String), "slot": pl.Int64, "cell": pl.Int64}
+        | {"adapter": pl.String, "filled": pl.Float64, "adapters": pl.Int64},
+        orient="row",
+    )
+    told = replace(busy(tmp_path), step=MINUTE // 360, cells=cells)
+    drawn = timeline_figure(told, Window(first * told.step, (first + columns) * told.step), 10 * SECOND)
+    (picture,) = drawn.layout.images
+    assert not traces(drawn, "heatmap")
+    assert (picture.x, picture.y, picture.xref, picture.yref) == (moments([first * told.step])[0], 0, "x", "y")
+    assert picture.sizey == pytest.approx(50 * 2 + 49 * GAP)
+    assert drawn.layout.yaxis.range == (pytest.approx(picture.sizey), 0)
+    assert picture.sizex == pytest.approx(columns * told.step / 1000)
+    assert len(picture.source) < 20_000
 
 
 def test_all_rows_share_one_axis_of_time_and_a_span_is_marked_on_it(tmp_path: Path):

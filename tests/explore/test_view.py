@@ -3,6 +3,7 @@
 from itertools import pairwise
 from urllib.parse import parse_qs
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,3 +82,19 @@ def test_the_days_of_a_window_add_up_to_it(window: Window):
     parts = days(window)
     assert (parts[0].start, parts[-1].end) == (window.start, window.end)
     assert all(before.end == after.start and after.start % DAY == 0 for before, after in pairwise(parts))
+
+
+POOLS = pl.DataFrame({"cluster": ["c", "c"], "pool": ["a", "b"], "role": ["", None]})
+
+
+def test_a_choice_that_leaves_no_pool_out_is_none():
+    chosen = View(cluster=("c",), pool=("b", "a"), pod=("pod-0",))
+    assert chosen.beside(POOLS) == View(pod=("pod-0",))
+
+
+def test_a_choice_that_leaves_a_pool_out_stands():
+    assert View(pool=("a",)).beside(POOLS) == View(pool=("a",))
+
+
+def test_rows_that_name_no_role_are_left_out_by_a_choice_of_roles():
+    assert View(role=("",)).beside(POOLS) == View(role=("",))

@@ -14,7 +14,7 @@ from lora_watch.explore import hours
 from lora_watch.explore.adapters import SPAN, Before, Sat, asked, sat
 from lora_watch.explore.capacity import Pool, Room, compared, planned, room
 from lora_watch.explore.cost import ATTRIBUTED
-from lora_watch.explore.extent import LOOKED_AT, adapters_of, pods_of
+from lora_watch.explore.extent import LOOKED_AT, adapters_of, pods_of, pools_of
 from lora_watch.explore.heard import Heard, heard, lost, reached
 from lora_watch.explore.heard import step_of as step_between
 from lora_watch.explore.hours import WIDE, before, covered, rest
@@ -24,7 +24,7 @@ from lora_watch.explore.looks import stored as open_at
 from lora_watch.explore.now import Now, now
 from lora_watch.explore.timeline import BINS, Part, columns_of, part, step_of
 from lora_watch.explore.view import days
-from lora_watch.model import HOUR, MINUTE, Window
+from lora_watch.model import DAY, HOUR, MINUTE, Window
 from lora_watch.recommend.levers import Foretold, Levers, Plan
 
 if TYPE_CHECKING:
@@ -52,6 +52,12 @@ def pods(page: "Scene") -> Question[Any]:
     """Who can be chosen."""
     part = page.last(LOOKED_AT)
     return Question("pods", pods_of, (page.whole, part), part, of="pods", everywhere=True)
+
+
+def pools(page: "Scene") -> Question[pl.DataFrame]:
+    """Every pool of which anything is stored, but for the last day."""
+    part = Window(0, max(page.end - page.end % DAY, 1))
+    return Question("pools", pools_of, (page.whole, part), part, of="pools", everywhere=True)
 
 
 def adapters(page: "Scene") -> Question[list[str]]:

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from concurrent.futures import TimeoutError as NotYet
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from os import environ
 from typing import Any, TypeVar
 
@@ -14,13 +15,13 @@ import streamlit as st
 from lora_watch.config import Settings
 from lora_watch.errors import LoraWatchError
 from lora_watch.explore.answers import Answers
-from lora_watch.explore.extent import data_end
+from lora_watch.explore.extent import data_end, pools_of
 from lora_watch.explore.looks import Looks
 from lora_watch.explore.opened import Opened, opened
 from lora_watch.explore.view import View, read
-from lora_watch.model import MINUTE, Window
+from lora_watch.model import DAY, MINUTE, Window
 from lora_watch.store.tables import Store
-from widgets import notes
+from widgets import notes, questions
 from widgets.questions import Question
 
 T = TypeVar("T")
@@ -245,7 +246,21 @@ def scene() -> Scene:
 
 def scene_of(known: Opened, chosen: View, at: int) -> Scene:
     """What a page of a view would be about where the data end at ``at`` (µs UTC)."""
+    whole = Scene(chosen, chosen.window(at), at, known.store, known.store, known.lookback, known.settings, ((), (), (), ()))
+    if chosen.pods_where() is None:
+        return whole
+    told = whole.ask(questions.pools(whole))
+    if told.done():
+        with suppress(LoraWatchError, CancelledError):  # then nobody is known to be left out: the choice stands
+            chosen = chosen.beside(pl.concat([told.result(), _pools_since(str(known.store.root), at)]))
     where = chosen.pods_where()
-    store = known.store if where is None else known.store.part(where=where)
+    if where is None:
+        return whole
     pods = (chosen.cluster, chosen.pool, chosen.role, chosen.pod)
-    return Scene(chosen, chosen.window(at), at, store, known.store, known.lookback, known.settings, pods)
+    return replace(whole, store=known.store.part(where=where), _pods=pods)
+
+
+@st.cache_data(ttl=60, max_entries=8, show_spinner=False)
+def _pools_since(root: str, at: int) -> pl.DataFrame:
+    """The pools of the last day."""
+    return pools_of(Store(root), Window(max(at - at % DAY - 1, 0), at))

@@ -30,6 +30,8 @@ def ask() -> None:
     if end is None:
         return
     lengths = [USUAL] if scene.now() - end < FRESH else [USUAL, *(one for one in PRESETS if one != USUAL)]
+    first = scene.scene_of(known, View(USUAL), end)
+    _answer(first, questions.pools(first))
     for last in lengths:
         _ask(scene.scene_of(known, View(last), end))
 
