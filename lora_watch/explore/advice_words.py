@@ -17,7 +17,7 @@ from lora_watch.errors import LoraWatchError
 from lora_watch.explore.advice import Advised
 from lora_watch.explore.plain import plain
 from lora_watch.model import Window
-from lora_watch.recommend.advice import Advice, Effect, Kind, Recommendation, Verdict
+from lora_watch.recommend.advice import Advice, Effect, Kind, Recommendation, Setup, Verdict
 from lora_watch.recommend.targets import TARGETS
 from lora_watch.recommend.targets.output import Output
 
@@ -156,9 +156,15 @@ def _what(one: Advice) -> str:
 def _known(told: Recommendation) -> str:
     setup = told.setup
     engine = " ".join(filter(None, (setup.engine, setup.version))) or "engine unknown"
-    pods = f"{count(setup.pods or 0, 'pod')} with {count(setup.slots or 0, 'slot')}"
+    pods = f"{count(setup.pods or 0, 'pod')} with {_slots(setup)}"
     router = f"routed like {told.router}" if told.router else "on the recorded pods"
     return f"{_days(told.window)}; {pods}; {engine}; {router}; {told.provenance or 'unknown'}"
+
+
+def _slots(setup: Setup) -> str:
+    if setup.slots is None:
+        return "slots unknown"
+    return count(setup.slots, "slot") if setup.most_slots is None else f"{setup.slots} to {setup.most_slots} slots"
 
 
 def _days(window: Window) -> str:

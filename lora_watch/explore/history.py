@@ -393,6 +393,7 @@ def _setup(pool: Pool, events: pl.DataFrame, loads: pl.DataFrame, fleet: _Fleet)
         version=vllm if isinstance(vllm, str) else None,
         pods=len(fleet.pods),
         slots=min(fleet.slots),
+        most_slots=max(fleet.slots) if max(fleet.slots) > min(fleet.slots) else None,
         cpu_capacity=said.get("cpu_capacity"),
         max_rank=rank,
         base_model=model if isinstance(model, str) else None,

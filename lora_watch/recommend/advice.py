@@ -124,7 +124,8 @@ class Setup:
     engine: str | None = None  # vllm | sglang | lorax | …
     version: str | None = None
     pods: int | None = None
-    slots: int | None = None  # of each pod
+    slots: int | None = None  # of each pod; of the one with fewest, where they differ
+    most_slots: int | None = None  # of the pod with most, where they differ
     cpu_capacity: int | None = None
     max_rank: int | None = None
     base_model: str | None = None

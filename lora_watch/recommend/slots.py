@@ -26,6 +26,8 @@ def advise_slots(trial: Trial, setup: Setup, *, token_bytes: int | None = None) 
         told = trial.count(fleet=part.fleet(more_slots=more))
         effect = trial.effect(told)
         can, how = means(Kind.SLOTS, setup, min(part.slots) + more)
+        if min(part.slots) < max(part.slots):
+            how += f"; pods differ: that is for one of {min(part.slots)}, others get {more} more than they have"
         yield trial.advice(
             Kind.SLOTS,
             told,

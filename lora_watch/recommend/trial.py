@@ -260,7 +260,8 @@ def counted(trial: Trial, told: Told, trace: Trace) -> Counted:
     swaps = np.bincount(block[told.victim[inside] >= 0], minlength=blocks)
     swaps += np.bincount(again_block[told.reloads.victim[again] >= 0], minlength=blocks)
     cost = trial.history.seconds_of_loads(trace.adapters)
-    taken = np.bincount(block[missed], weights=cost[adapter[missed]], minlength=blocks)
+    taken = np.zeros(blocks)  # of nothing, bincount counts in whole numbers whatever its weights are
+    taken += np.bincount(block[missed], weights=cost[adapter[missed]], minlength=blocks)
     taken += np.bincount(again_block, weights=cost[told.reloads.adapter[again]], minlength=blocks)
     started = lookup >= 0
     slot_wait = np.where(started, told.start[inside] - trace.at[inside], 0) / SECOND

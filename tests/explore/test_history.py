@@ -92,6 +92,12 @@ def test_engines_of_one_pod_add_up(tmp_path):
     assert one.history.slots == (4,)
 
 
+def test_of_pods_with_other_slots_the_fewest_and_the_most_are_told(tmp_path):
+    events = [started(slots=2), started(pod="pod-1", slots=4)]
+    (one,) = read(store_of(tmp_path, [asked("a", 1), asked("a", 2, pod="pod-1")], events))
+    assert (one.setup.slots, one.setup.most_slots) == (2, 4)
+
+
 def test_a_page_tells_slots_where_no_agent_does(tmp_path):
     end = WINDOW.end - HOUR // 2
     page = {"at": end, "metric": SAMPLE_MAX_LORA, "value": 4.0, "series": "s", "labels": "{}"}

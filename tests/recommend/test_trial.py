@@ -12,7 +12,8 @@ from lora_watch.model import DAY, HOUR, Window
 from lora_watch.recommend.advice import Effect, Verdict
 from lora_watch.recommend.present import Present, present
 from lora_watch.recommend.proof import MODEL_ERROR
-from lora_watch.recommend.trial import Trial, hashes, judged_window, trial, verdict
+from lora_watch.recommend.trial import Told, Trial, counted, hashes, judged_window, trial, verdict
+from lora_watch.replay.cluster import Reloads
 from lora_watch.replay.trace import Trace
 from tests.histories import drawn, history
 
@@ -53,6 +54,16 @@ def test_a_handful_of_requests_tells_nothing():
 def test_no_request_tells_nothing():
     with pytest.raises(NotEnoughHistory, match="no request"):
         judged(history([]))
+
+
+def test_loads_that_no_request_asked_for_take_their_time_where_no_request_missed():
+    told = judged(history(RING))
+    trace = told.part.trace
+    at, nobody = np.array([told.judged.start], dtype=np.int64), np.array([-1], dtype=np.int64)
+    reloads = Reloads(at, nobody + 1, nobody + 1, nobody + 2, nobody + 1, nobody, nobody, nobody)
+    hits = np.zeros(len(trace), dtype=np.int8)
+    found = counted(told, Told(hits, np.full(len(trace), -1, dtype=np.int32), trace.at, reloads), trace)
+    assert (int(found.loads.sum()), float(found.load_seconds.sum())) == (1, 1.0)
 
 
 def test_a_ring_on_too_few_slots_swaps_at_every_request():

@@ -19,6 +19,7 @@ class Wanted:
     ``slots`` of each pod (None: unchanged or unknown) and ``more_slots``; ``cpu`` adapters in host memory, at least as many.
     ``pins`` and ``preloads`` by adapter and pod, ``unpin`` and ``retire`` what is no longer wanted; what
     is to be pinned is not in ``unpin``, whatever else is advised. ``more_pods`` to add.
+    ``uneven``: the fewest and most slots that a pod has now, where they differ.
     """
 
     slots: int | None
@@ -31,6 +32,7 @@ class Wanted:
     retire: tuple[str, ...]
     kinds: tuple[Kind, ...]
     left_out: int = 0
+    uneven: tuple[int, int] | None = None
 
     @property
     def loaded(self) -> tuple[Place, ...]:
@@ -50,7 +52,7 @@ def wanted(setup: Setup, advice: Sequence[Advice]) -> Wanted:
     """
     advised = [one for one in advice if one.verdict is Verdict.ADVISED]
     more, pods = _first(advised, Kind.SLOTS), _first(advised, Kind.PODS)
-    slots = setup.slots + more if setup.slots is not None and more else None
+    slots = setup.slots + more if setup.slots is not None and setup.most_slots is None and more else None
     pins, left_out = _with_room(_places(advised, Kind.PINS), slots or setup.slots)
     cpu = None if slots is None else max(slots, setup.cpu_capacity or 0)
     return Wanted(
@@ -64,6 +66,7 @@ def wanted(setup: Setup, advice: Sequence[Advice]) -> Wanted:
         tuple(sorted({name for one in advised if one.kind is Kind.RETIRE for name in one.adapters})),
         tuple(dict.fromkeys(one.kind for one in advised)),
         left_out,
+        None if setup.slots is None or setup.most_slots is None else (setup.slots, setup.most_slots),
     )
 
 
@@ -71,7 +74,10 @@ def sentences(want: Wanted, cannot: Mapping[Kind, str], *, engine: str) -> list[
     """What is advised and not told: ``cannot`` says it by kind; kinds that no engine is told have a sentence of their own."""
     told = [cannot[kind] for kind in want.kinds if kind in cannot]
     told += [_ELSEWHERE[kind] for kind in want.kinds if kind in _ELSEWHERE and kind not in cannot]
-    if want.more_slots and want.slots is None:
+    if want.more_slots and want.uneven is not None:
+        fewest, most = want.uneven
+        told.append(f"pods have {fewest} to {most} slots: add {want.more_slots} to what each was started with")
+    elif want.more_slots and want.slots is None:
         told.append(f"how many slots pods have now is not known: add {want.more_slots} to what {engine} was started with")
     if want.left_out:
         told.append(f"{want.left_out} pins are left out: one slot of each pod stays free, or nothing else could be loaded")

@@ -216,6 +216,13 @@ def test_unknown_slots_are_added_to_in_words(target):
     assert any("how many slots pods have now is not known: add 1" in one for one in told)
 
 
+@pytest.mark.parametrize("target", ["vllm", "sglang", "kserve"])
+def test_slots_that_differ_between_pods_are_added_to_in_words(target):
+    files, told = output(target, advice(Kind.SLOTS, amount=2), setup=Setup("chat", pods=2, slots=2, most_slots=4))
+    assert not any("6" in text or "4" in text for text in files.values())
+    assert "pods have 2 to 4 slots: add 2 to what each was started with" in told
+
+
 def test_vllm_loads_a_pin_with_one_short_request_to_its_pod():
     files, told = output("vllm", pins("legal"))
     assert posts(files["preload.sh"]) == [
