@@ -55,6 +55,8 @@ wide = Window(max(min(window.start, window.end - WEEK), 0), window.end)
 told = page.told(questions.slots(page))
 earlier = page.told(questions.earlier(page))
 spans = page.told(questions.closed(page))
+if questions.is_wide(page) and spans == []:
+    notes.unworked()
 inside = page.parts(questions.requests(page, spans)) if spans is not None else []
 
 if told is not None and earlier is not None:
@@ -79,8 +81,8 @@ if told is not None and earlier is not None:
         advice.show(page, "What to pin", ("pins", "preload", "unpin"))
         if view.adapter:
             week = replace(page, window=wide)
-            days = week.parts(questions.requests(week, week.told(questions.closed(week)) or ()))
-            longer = joined(days)
+            closed = week.told(questions.closed(week))
+            longer = joined(week.parts(questions.requests(week, closed or ())))
             begun = min((at for at in (earlier.begun, longer["first"].min()) if isinstance(at, int)), default=wide.start)
             of = Window(max(wide.start, min(begun, wide.end - 1)), wide.end)
             for number, adapter in enumerate(view.adapter[:3]):

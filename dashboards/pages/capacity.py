@@ -12,7 +12,7 @@ from lora_watch.explore.extent import LOOKED_AT, adapters_of
 from lora_watch.explore.markup import badge, shown
 from lora_watch.explore.panels import pool_title
 from lora_watch.explore.routing import routed
-from lora_watch.model import MINUTE, SECOND
+from lora_watch.model import MINUTE, SECOND, Window
 from lora_watch.recommend.levers import ROUTERS, Levers, Plan
 from widgets import advice, charts, notes, questions, scene, tables
 from widgets.address import Address
@@ -115,9 +115,9 @@ def routing(pool: Pool, slots: dict[str, int]) -> None:
         at = round(chosen.replace(tzinfo=UTC).timestamp())
     if adapter != names[0]:
         address.keep("adapter", adapter)
-    told = page.later(
-        "routed", routed, page.store, pool, slots, adapter, at * SECOND, page.lookback, key=(pool, adapter, at), of="scores"
-    )
+    moment = Window(at * SECOND, (at + 1) * SECOND)  # whatever the window's length
+    given = (page.store, pool, slots, adapter, moment.start, page.lookback)
+    told = page.later("routed", routed, *given, key=(pool, adapter), window=moment, of="scores")
     if told is None:
         return
     tables.table("routing", told.pods, capacity_words.ROUTED)

@@ -66,6 +66,8 @@ if told is not None:
         tables.table("gaps", by.with_columns(pods=pl.Series(named, dtype=pl.String)).drop("names"), GAPS)
 
 spans = page.told(questions.closed(page))
+if questions.is_wide(page) and spans == []:
+    notes.unworked()
 step, asked = questions.looks_at(page, spans or ())
 looks = page.parts(asked) if spans is not None else []
 seen = pl.concat(looks) if looks else pl.DataFrame()

@@ -31,6 +31,8 @@ with st.container(horizontal=True, gap="small", vertical_alignment="center", key
 
 there, spans = page.told(questions.pods(page)), page.told(questions.closed(page))
 parts: list[Part] = []
+if questions.is_wide(page) and spans == []:
+    notes.unworked()
 if there is not None and spans is not None:
     pods = there if page.chosen is None else there.filter(page.chosen)
     bin, asked = questions.timeline(page, pods.height, spans)

@@ -53,4 +53,4 @@ def test_without_stored_advice_the_page_says_what_works_it_out(tmp_path: Path, m
     made = Pod(slots=2).start(END - HOUR)
     made.ask(END - SECOND, "a")
     stored(tmp_path, events=made.event_rows(), requests=made.request_rows())
-    assert "`lora-watch recommend` works it out" in html(opened(tmp_path, "capacity", monkeypatch))
+    assert "<code>lora-watch recommend</code> works it out" in html(opened(tmp_path, "capacity", monkeypatch))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lora_watch.explore import stored_advice
-from lora_watch.explore.markup import badge
+from lora_watch.explore.markup import badge, tag
 from lora_watch.explore.panels import pool_title
 from lora_watch.explore.stored_advice import COMMAND, Given, Pool
 from lora_watch.explore.view import moment
@@ -27,7 +27,11 @@ def show(page: Scene, title: str, kinds: Sequence[str] | None = None, pool: Pool
         return
     mine = [one for one in given if pool is None or one.pool == pool]
     if not mine:
-        notes.nothing(f"No advice is stored of this time. `{COMMAND}` works it out, and a running service does so once a day.")
+        notes.nothing(
+            "No advice is stored of this time. ",
+            tag("code", COMMAND),
+            " works it out, and a running service does so once a day.",
+        )
     for one in mine:
         _one(one, kinds, alone=len(mine) == 1)
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import streamlit as st
 
 from lora_watch.explore.markup import Markup, tag
+from lora_watch.explore.view import moment
+from lora_watch.model import SECOND
 
 
 def heading(text: str, *, level: int = 3) -> None:
@@ -27,9 +29,27 @@ def plain(*parts: str | Markup) -> None:
     st.html(tag("div", *parts, class_="lw-note"))
 
 
-def nothing(text: str) -> None:
+def nothing(*parts: str | Markup) -> None:
     """Nothing is there to be shown, and why."""
-    st.html(tag("div", text, class_="lw-note lw-nothing"))
+    st.html(tag("div", *parts, class_="lw-note lw-nothing"))
+
+
+def older(at: int, what: str) -> None:
+    """What stands here was said of a moment ago (µs UTC): the newer is being worked out."""
+    until = f"{moment(at)}:{at // SECOND % 60:02d} UTC"
+    told = (tag("span", "", class_="lw-dot"), f"Of {what}: as it was until {until}; the newer is being worked out.")
+    st.html(tag("div", *told, class_="lw-note lw-waiting", role="status"))
+
+
+def unworked() -> None:
+    """A long window of which no hour is worked out: why it takes long, and what helps."""
+    plain(
+        "No closed hour of this window is worked out, so its rows are read. ",
+        tag("code", "lora-watch derive"),
+        " works them out, as ",
+        tag("code", "lora-watch serve"),
+        " does by itself: then long windows are quick.",
+    )
 
 
 def empty(folder: Path) -> None:

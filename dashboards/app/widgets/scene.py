@@ -81,6 +81,8 @@ class Scene:
             st.session_state[_AWAITED].append(promised)
             before = answers().newest(slot) if self.view.span is None else None
             if before is not None and 0 <= question.window.end - before[0] <= AS_GOOD:
+                if before[0] != question.window.end:
+                    notes.older(before[0], question.of or question.name)
                 return before[1]  # type: ignore[no-any-return]  # what this very question gave a moment ago
             notes.waiting(question.of or question.name)
             return None
