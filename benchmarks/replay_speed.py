@@ -114,6 +114,7 @@ def main() -> None:
     working_set(Trace([0]), Window(0, 10), [1])
     row("working-set curve, 8 spans", fastest(RUNS, lambda: working_set(pool, window, spans))[0], requests)
     print()
+    sizes = np.random.default_rng(5).choice([16, 32, 64, 128], ADAPTERS, p=[0.3, 0.3, 0.25, 0.15]).tolist()
     replays: list[tuple[str, Trace, Fleet, Router | None]] = [
         ("given pods, LRU", placed, Fleet(SLOTS), None),
         ("given pods, LRU, warm tier of 16", placed, Fleet(SLOTS, cpu_capacity=16), None),
@@ -124,6 +125,7 @@ def main() -> None:
         ("random, holds", free, Fleet(SLOTS), RANDOM),
         ("article's EPP, holds", free, Fleet(SLOTS), ARTICLE),
         ("article's EPP, holds, +1 slot", free, Fleet(SLOTS + 1), ARTICLE),
+        ("article's EPP, holds, pools of bytes", free, Fleet(pool_bytes=SLOTS * 64, sizes=sizes), ARTICLE),
         ("article's EPP, holds, scraped every 5 s", free, Fleet(SLOTS), Router(scrape=5 * SECOND, coalesce=True)),
         ("llm-d lora-affinity, holds", free, Fleet(SLOTS), LLM_D),
         ("llm-d lora-load-state (proposed), holds", free, Fleet(SLOTS), LLM_D_RESIDENCY),

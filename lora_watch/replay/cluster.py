@@ -236,7 +236,8 @@ def replay(
     none leave, and is passed by later ones that need less.
 
     MIN needs to know the order of uses, so it takes no router, no hold and no load time; ``name_hashes`` go with LRU only; on no
-    pod may ever every slot be pinned; a pool of bytes takes neither MIN nor ``name_hashes`` nor ``changes``: ValueError.
+    pod may ever every slot be pinned: ValueError. Nor does a pool of bytes take MIN, ``name_hashes`` or pins that begin
+    meanwhile; pins may end.
 
     >>> replay(Trace([0, 1, 0, 2, 0, 1]), Fleet(slots=2)).lookup.tolist()
     [2, 2, 0, 2, 0, 2]
@@ -248,8 +249,8 @@ def replay(
         raise ValueError("MIN knows the future of given pods only, without holds and load times")
     if fleet.name_hashes is not None and policy.eviction != LRU.eviction:
         raise ValueError("what works in steps as vLLM does evicts by LRU as vLLM does")
-    if fleet.pool_bytes is not None and (known or fleet.name_hashes is not None or changes):
-        raise ValueError("a pool of bytes knows no MIN, no steps of vLLM and no pins that begin or end meanwhile")
+    if fleet.pool_bytes is not None and (known or fleet.name_hashes is not None or any(one.pinned for one in changes)):
+        raise ValueError("a pool of bytes knows no MIN, no steps of vLLM and no pins that begin meanwhile")
     ordered = sorted(restarts)
     if ordered and not all(0 <= p < trace.pods for _, p in ordered):
         raise ValueError(f"a restart is (at, pod) with a pod below {trace.pods}")
@@ -356,6 +357,6 @@ def _in_order(changes: Sequence[PinChange], fleet: Fleet, trace: Trace) -> NDArr
         if not (0 <= one.pod < trace.pods and 0 <= one.adapter < trace.adapters):
             raise ValueError(f"a pin is of a pod below {trace.pods} and an adapter below {trace.adapters}, got {one}")
         (held[one.pod].add if one.pinned else held[one.pod].discard)(one.adapter)
-        if len(held[one.pod]) >= state.pod[one.pod, SLOTS]:
+        if one.pinned and len(held[one.pod]) >= state.pod[one.pod, SLOTS]:
             raise ValueError("a pod needs at least one slot without a pin, so that a miss can load")
     return np.array([(one.at, one.pod, one.adapter, one.pinned) for one in ordered], dtype=np.int64)

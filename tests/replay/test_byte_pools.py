@@ -133,8 +133,9 @@ def test_equal_sizes_are_slots_with_any_router_and_with_holds(
     one = Fleet(slots, policy=policy, pins=pins, cold_load=load)
     pool_bytes = [each * size + min(rest, size - 1) for each in slots]
     two = Fleet(policy=policy, pins=pins, cold_load=load, pool_bytes=pool_bytes, sizes=[size] * ADAPTERS)
-    restarts = [(25, 1)]
-    assert same(replay(spread(trace), one, router, restarts), replay(spread(trace), two, router, restarts))
+    released = [PinChange(15, *pin, pinned=False) for pin in pins]
+    told, equal = (replay(spread(trace), fleet, router, [(25, 1)], changes=released) for fleet in (one, two))
+    assert same(told, equal)
 
 
 @QUICK
@@ -243,11 +244,19 @@ def test_the_base_model_takes_no_bytes():
     assert replay(Trace([BASE], adapters=0), Fleet(pool_bytes=5, sizes=[])).uses == 0
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_router_sees_bytes_and_sends_an_adapter_where_it_fits(seed: int):
-    sent = np.array([0, 1, -1], dtype=np.int32)
-    told = replay(Trace([0, 1, 2], pods=2), Fleet(pool_bytes=10, sizes=[9, 3, 5]), Router(seed=seed), placed=sent)
-    assert (told.pod[2], told.evicted[2]) == (1, 0)
+@pytest.mark.parametrize("full", [0, 1])
+def test_a_router_sees_bytes_and_sends_an_adapter_where_it_fits(full: int):
+    sent = np.array([full, 1 - full, -1], dtype=np.int32)
+    told = replay(Trace([0, 1, 2], pods=2), Fleet(pool_bytes=10, sizes=[9, 3, 5]), ARTICLE, placed=sent)
+    assert (told.pod[2], told.evicted[2]) == (1 - full, 0)
+
+
+@pytest.mark.parametrize("full", [0, 1])
+def test_bytes_in_flight_are_no_room_for_a_router_that_knows_residency(full: int):
+    trace = Trace([0, 1, 2, 3], pods=2, at=[0, 0, 0, 1], hold=[9, 9, 0, 0])
+    sent = np.array([full, 1 - full, 1 - full, -1], dtype=np.int32)
+    told = replay(trace, Fleet(pool_bytes=10, sizes=[9, 3, 7, 5]), LLM_D_RESIDENCY, placed=sent)
+    assert (told.pod[3], told.start[3], told.evicted[3]) == (1 - full, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +283,14 @@ def test_a_pool_that_cannot_be_is_refused(fleet: Fleet, complaint: str):
         replay(Trace([0, 1], pod=[0, 1]), fleet)
 
 
+def test_a_pin_that_ended_leaves_when_its_bytes_are_needed():
+    fleet = Fleet(pool_bytes=10, sizes=[4, 6, 5], pins=[(0, 0)])
+    trace, ended = Trace([1, 2, 1, 0]), [PinChange(1_500_000, 0, 0, pinned=False)]
+    assert replay(trace, fleet).evicted.tolist() == [0, 1, 1, 0]
+    assert replay(trace, fleet, changes=ended).evicted.tolist() == [0, 1, 2, 0]
+    assert replay(trace, fleet, changes=ended).lookup.tolist() == [2, 2, 2, 2]
+
+
 def test_pins_that_begin_meanwhile_are_refused():
-    with pytest.raises(ValueError, match="pins that begin or end meanwhile"):
+    with pytest.raises(ValueError, match="pins that begin meanwhile"):
         replay(Trace([0, 1]), Fleet(pool_bytes=5, sizes=[1, 1]), changes=[PinChange(0, 0, 1, pinned=True)])
