@@ -294,11 +294,11 @@ def accuracy() -> ModuleType:
 @pytest.mark.parametrize("name", ["the article's router", "round robin, sessions"])
 def test_plans_that_are_really_applied_miss_as_foretold(name):
     module = accuracy()
-    found = list(module.measured(name, 0.5))
+    found = list(module.measured(name, 1.0, seed=21))  # no rule was chosen by this seed
     assert len(found) >= 10
     errors = sorted(abs(one.error) for one in found)
     assert errors[len(errors) // 2] <= module.TOLERANCE / 2
-    assert errors[-1] <= 2 * module.TOLERANCE  # half an hour has chance in it; benchmarks/README.md has longer ones
+    assert errors[-1] <= module.TOLERANCE
 
 
 def test_a_slot_more_that_is_really_applied_misses_as_foretold():
