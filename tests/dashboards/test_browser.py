@@ -175,3 +175,31 @@ def test_a_window_that_is_chosen_is_in_the_address_and_a_page_keeps_it(explorer:
     expect(watched.settled().get_by_text("13 min").or_(page.get_by_text("15 min")).first).to_be_visible()
     assert watched.wrong == []
     page.close()
+
+
+REACHED = """() => {
+  const focused = document.activeElement, inside = name => focused.closest(`[data-testid="${name}"]`);
+  const where = ['stTopNavLink', 'stButtonGroup', 'stMultiSelect'].find(inside);
+  if (!where) return null;
+  const marked = element => {
+    const style = getComputedStyle(element);
+    return (style.outlineStyle !== 'none' && style.outlineWidth !== '0px') || style.boxShadow !== 'none';
+  };
+  const label = where === 'stMultiSelect' ? ` ${focused.getAttribute('aria-label')}` : '';
+  return [where + label, marked(focused) || marked(inside(where))];
+}"""
+"""What has the keyboard, of what matters, and whether that is seen."""
+
+
+def test_the_keyboard_reaches_pages_windows_and_pods_and_is_seen_there(explorer: str, browser: Browser):
+    watched = Watched(browser)
+    watched.page.goto(f"{explorer}/?last=1h")
+    page = watched.settled()
+    reached = {}
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if told := page.evaluate(REACHED):
+            reached.setdefault(*told)
+    assert set(reached) >= {"stTopNavLink", "stButtonGroup", "stMultiSelect Pool", "stMultiSelect Pod"}
+    assert all(reached.values())
+    page.close()
