@@ -11,13 +11,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lora_watch.errors import NotEnoughHistory
 from lora_watch.model import DAY, HOUR, Window
 from lora_watch.recommend.advice import Advice, Kind, Place, Setup
 from lora_watch.recommend.candidates import candidates
 from lora_watch.recommend.history import History
 from lora_watch.recommend.judge import load_cost
 from lora_watch.recommend.means import means
-from lora_watch.recommend.trial import Counted, Trial
+from lora_watch.recommend.trial import JUDGED, Counted, Trial
 from lora_watch.replay.cluster import PinChange, replay
 from lora_watch.replay.pin_gains import pin_gains_by_block
 from lora_watch.replay.trace import Trace
@@ -49,42 +50,88 @@ class Path(NamedTuple):
     gain: float
 
 
+class _Learned(NamedTuple):
+    """What a schedule was learned from, and its paths."""
+
+    window: Window
+    paths: list[Path]
+
+
 def advise_schedule(trial: Trial, setup: Setup, *, since: int | None = None) -> Iterator[Advice]:
     """
-    The schedule that does best in the judged week, of the shares ``PREFIXES`` of its paths. Paths are learned before that week,
-    not further back than ``since`` (µs UTC: a change point) and ``LEARNED``.
+    A schedule of one of the shares ``PREFIXES`` of its paths. Paths are learned before the judged week, not further back than
+    ``since`` (µs UTC: a change point) and ``LEARNED``.
 
-    None where there is too little to learn from, or nothing gains. Candidates are those of pins.
+    The share is the one that does best in the week before the judged one, with paths learned before both, so that nothing that
+    makes the promise was chosen by what it is judged by. Where there is too little for that the judged week decides by itself,
+    and ``why`` says that the promise is the best of several. None where there is too little to learn from, or nothing gains.
+    Candidates are those of pins.
     """
-    start = trial.judged.start
-    begin = max(trial.history.window.start, start - LEARNED, since or 0)
-    whole_from = int(trial.history.trace.at[0]) if len(trial.history.trace) else start
-    if start - max(begin, whole_from) < LEAST:
+    learned = _learned(trial, since)
+    if learned is None:
         return
-    past = trial.history.during(Window(begin, start))
-    learned = _routed(past, trial)
-    paths = best_paths(past, learned, candidates(past))
-    if not paths:
-        return
-    judged = [_judged(trial, paths[: max(round(len(paths) * share), 1)]) for share in PREFIXES]
-    told, chosen = max(judged, key=lambda one: trial.effect(one[0]).sure[0] or float("-inf"))
+    share = _chosen_before(trial, since)
+    judged = [_judged(trial, _first(learned.paths, one)) for one in (PREFIXES if share is None else (share,))]
+    told, chosen = max(judged, key=lambda one: _lower(trial, one[0]))
     can, how = means(Kind.PRELOAD, setup)
     names, pods = trial.history.names, trial.history.pods
     places = _places(chosen, names, pods)
+    how_many = (
+        f"how many is what was best in the same week, of {len(PREFIXES)} that were tried: the promise is a little high"
+        if share is None
+        else "how many is what was best in the week before the judged one"
+    )
     yield trial.advice(
         Kind.PRELOAD,
         told,
         what=f"pin {len({place.adapter for place in places})} adapters by the hour of the week, in {len(chosen)} slots",
-        why="who is asked for differs by hour and day",
+        why=f"who is asked for differs by hour and day; {how_many}",
         cost="a call at every change",
         risk="a week that is not like the last ones: holidays, launches",
         can=can,
         how=how,
-        learned=past.window,
+        learned=learned.window,
         amount=len(chosen),
         adapters=sorted({place.adapter for place in places}),
         places=places,
     )
+
+
+def _learned(trial: Trial, since: int | None) -> _Learned | None:
+    """Paths from what lies before the judged window; None where there is too little of it, or none gains."""
+    start, trace = trial.judged.start, trial.history.trace
+    begin = max(trial.history.window.start, start - LEARNED, since or 0)
+    whole_from = int(trace.at[0]) if len(trace) else start
+    if start - max(begin, whole_from) < LEAST:
+        return None
+    past = trial.history.during(Window(begin, start))
+    paths = best_paths(past, _routed(past, trial), candidates(past))
+    return _Learned(past.window, paths) if paths else None
+
+
+def _chosen_before(trial: Trial, since: int | None) -> float | None:
+    """The share that does best in what lies before the judged window, of paths learned before that; None if that is too little."""
+    if trial.judged.start - max(trial.history.window.start, since or 0) < JUDGED + LEAST:
+        return None
+    try:
+        earlier = trial.before()
+    except NotEnoughHistory:
+        return None
+    learned = _learned(earlier, since)
+    if learned is None:
+        return None
+    return max(PREFIXES, key=lambda share: _lower(earlier, _judged(earlier, _first(learned.paths, share))[0]))
+
+
+def _first(paths: Sequence[Path], share: float) -> Sequence[Path]:
+    """So many of the paths, those that gain most; one at least."""
+    return paths[: max(round(len(paths) * share), 1)]
+
+
+def _lower(trial: Trial, told: Counted) -> float:
+    """The lower bound of what is gone."""
+    low, _ = trial.effect(told).sure
+    return float("-inf") if low is None else low
 
 
 def _routed(past: History, trial: Trial) -> NDArray[np.int32]:

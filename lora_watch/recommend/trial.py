@@ -116,6 +116,16 @@ class Trial:
             self.history, self.part, Window(max(at, self.judged.start), self.judged.end), self.present, self.gpus_per_pod
         )
 
+    def before(self) -> "Trial":
+        """
+        What lies before the judged window, judged alike: a week, where there are so many. NotEnoughHistory where there is too
+        little.
+        """
+        begin = self.history.window.start
+        if begin >= self.judged.start:
+            raise NotEnoughHistory("nothing is held from before the judged window")
+        return trial(self.history.during(Window(begin, self.judged.start)), self.present, gpus_per_pod=self.gpus_per_pod)
+
     def stepped(self, fleet: Fleet) -> Fleet:
         """The fleet, at work in engine steps where there is little enough to replay."""
         return replace(fleet, name_hashes=hashes(self.part))

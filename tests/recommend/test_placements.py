@@ -137,6 +137,22 @@ def test_who_is_wanted_by_day_is_pinned_by_day_and_that_is_learned_before_it_is_
     assert hours == {"day": set(range(12)), "night": set(range(12, 24))}
 
 
+def test_how_much_of_a_schedule_is_pinned_is_chosen_in_another_week_than_the_one_that_promises():
+    (only,) = advise_schedule(judged(weekly(22)), SGLANG)
+    assert "best in the week before the judged one" in only.why
+
+
+def test_a_schedule_chosen_by_the_week_that_promises_says_so():
+    (only,) = advise_schedule(judged(weekly(20)), SGLANG)
+    assert "best in the same week, of 3 that were tried" in only.why
+
+
+def test_a_schedule_is_not_chosen_by_a_week_before_the_mix_changed():
+    one = judged(weekly(28))
+    (only,) = advise_schedule(one, SGLANG, since=one.judged.start - 10 * DAY)
+    assert "in the same week" in only.why
+
+
 def test_a_week_is_too_short_to_learn_a_schedule_from():
     assert list(advise_schedule(judged(history(["a", "b", "c"] * 1000, days=13)), SGLANG)) == []
 

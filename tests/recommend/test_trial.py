@@ -160,3 +160,15 @@ def test_a_month_of_many_requests_is_not_replayed_step_by_step():
     large = replace(one, trace=Trace(codes, adapters=1, at=one.window.start + codes))
     assert hashes(large) is None
     assert len(hashes(one)) == 1
+
+
+def test_before_the_judged_week_another_is_judged_alike():
+    one = judged(history(RING, days=30))
+    assert one.before().judged == Window(one.judged.start - 7 * DAY, one.judged.start)
+
+
+def test_before_all_that_is_held_nothing_is_judged():
+    one = judged(history(RING, days=30))
+    first = replace(one, judged=Window(one.history.window.start, one.judged.end))
+    with pytest.raises(NotEnoughHistory, match="nothing is held"):
+        first.before()
