@@ -110,7 +110,7 @@ def _learned(trial: Trial, since: int | None) -> _Learned | None:
 
 
 def _chosen_before(trial: Trial, since: int | None) -> float | None:
-    """The share that does best in what lies before the judged window, of paths learned before that; None if that is too little."""
+    """The share that does best in what lies before the judged window, with paths learned before that; None with too little."""
     if trial.judged.start - max(trial.history.window.start, since or 0) < JUDGED + LEAST:
         return None
     try:
