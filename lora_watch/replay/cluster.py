@@ -79,7 +79,8 @@ class Outcome:
     * ``left`` (µs) when the adapter that was loaded for it left the slot again, evicted or by a restart: its stay was
       ``left − start``. ``NEVER`` for a stay still open at the end of the trace, and where nothing was loaded.
 
-    ``preloads`` counts the pins' loads, ``reloads`` are those within a step; both stand beside those of requests.
+    ``preloads`` counts the pins' loads, ``reloads`` are those within a step; both stand beside those of requests. ``more`` is how
+    many left for each request beside its ``victim``; None where there are slots.
     """
 
     pod: NDArray[np.int32]
@@ -93,7 +94,7 @@ class Outcome:
     at: NDArray[np.int64]
     preloads: int
     reloads: Reloads
-    evicted: NDArray[np.int32]
+    more: NDArray[np.int32] | None = None
 
     @property
     def loads(self) -> int:
@@ -103,7 +104,13 @@ class Outcome:
     @property
     def swaps(self) -> int:
         """Adapters that left a slot so that another could enter; each counts, where several left for one."""
-        return int(self.evicted.sum())
+        return int((self.victim >= 0).sum()) + (0 if self.more is None else int(self.more.sum()))
+
+    @property
+    def evicted(self) -> NDArray[np.int32]:
+        """How many left a slot for each request: 0 or 1, and in a pool of bytes also more."""
+        left = (self.victim >= 0).astype(np.int32)
+        return left if self.more is None else left + self.more
 
     @property
     def uses(self) -> int:
@@ -271,7 +278,7 @@ def replay(
     room = 64
     while True:
         state = fleet.pods(trace.pods, trace.adapters)
-        log = empty_log(len(trace), NEVER)
+        log = empty_log(len(trace), NEVER, several=fleet.pool_bytes is not None)
         seen = view(state, live=chosen.scrape == 0)
         at_desk = desk(chosen, trace.pods, trace.adapters)
         if fleet.name_hashes is None:
@@ -334,7 +341,7 @@ def replay(
         trace.at,
         preloads,
         Reloads(*again),
-        (log.codes[VICTIM] >= 0) + log.codes[MORE],
+        log.codes[MORE] if len(log.codes) > MORE else None,
     )
 
 

@@ -107,10 +107,13 @@ def empty_pods(
     )
 
 
-def empty_log(size: int, never: int) -> Log:
-    """Nothing has happened yet to ``size`` requests; ``never`` stands for the time of what does not happen."""
-    codes = np.full((8, size), -1, dtype=np.int32)
-    codes[MORE] = 0
+def empty_log(size: int, never: int, *, several: bool = False) -> Log:
+    """
+    Nothing has happened yet to ``size`` requests; ``never`` stands for the time of what does not happen. There is a row MORE only
+    where ``several`` may leave for one.
+    """
+    codes = np.full((MORE + several, size), -1, dtype=np.int32)
+    codes[MORE:] = 0
     return Log(
         codes=codes,
         times=np.full((3, size), never, dtype=np.int64),
