@@ -205,9 +205,8 @@ class Clicks:
         if not sliders.count() or sliders.first.is_disabled():
             return False
         slider = sliders.first
-        slider.press(
-            self._random.choice(("ArrowRight", "ArrowLeft")) if slider.get_attribute("aria-valuenow") != "0" else "ArrowRight"
-        )
+        moves = {"0": ("ArrowRight",), "8": ("ArrowLeft",)}.get(slider.input_value(), ("ArrowRight", "ArrowLeft"))
+        slider.press(self._random.choice(moves))
         return True
 
 
