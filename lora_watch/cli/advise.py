@@ -23,6 +23,14 @@ class Precision(StrEnum):
     INT4 = "int4"
 
 
+class Engine(StrEnum):
+    """What serves adapters, of which it is known how it is told."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    LORAX = "lorax"
+
+
 class AdviceFormat(StrEnum):
     """How `recommend` answers."""
 
@@ -166,6 +174,9 @@ def recommend(
     price: Annotated[
         float | None, typer.Option(help="Of a GPU for an hour, instead of the configuration's.", min=0, max=1e9)
     ] = None,
+    engine: Annotated[
+        Engine | None, typer.Option(help="What the pods run, where it is not recorded: it decides what can be done, and how.")
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(help="What to tell vllm, sglang, lorax, kserve, aibrix, production_stack or llm_d, as text; you apply it."),
@@ -186,7 +197,7 @@ def recommend(
             settings = settings.model_copy(update={"cost": settings.cost.model_copy(update={"gpu_hour_price": price})})
         window = view.window_until(store, last, at, wall_clock())
         with bar("reading") as told:
-            found = list(view.advised(store, window, settings, pool=pool, told=told))
+            found = list(view.advised(store, window, settings, pool=pool, engine=engine, told=told))
         if format is AdviceFormat.JSON:
             sys.stdout.write(words.as_json(found, target) + "\n")
         elif format is AdviceFormat.YAML:

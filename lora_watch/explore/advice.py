@@ -1,7 +1,7 @@
 """What ``lora-watch recommend`` asks: the stored weeks of each pool, read, replayed and judged."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lora_watch.config import Settings
 from lora_watch.errors import NotEnoughHistory
@@ -41,11 +41,18 @@ def window_until(store: Store, last: str, at: str | None, now: int) -> Window:
 
 
 def advised(
-    store: Store, window: Window, settings: Settings, *, pool: str | None = None, told: Told = lambda _what, _share: None
+    store: Store,
+    window: Window,
+    settings: Settings,
+    *,
+    pool: str | None = None,
+    engine: str | None = None,
+    told: Told = lambda _what, _share: None,
 ) -> Iterator[Advised]:
     """
     A recommendation for each pool with requests in the window, the busiest first; of them those called ``pool``, if told. One of
-    which too little is held comes last and advises nothing: its sentence says what is missing.
+    which too little is held comes last and advises nothing: its sentence says what is missing. ``engine`` is what the pods run,
+    where nobody records it or it is to be another: what can be done, and how, depends on it.
 
     NotEnoughHistory where that is so of all of them, StoreError where a table can't be read.
     """
@@ -59,6 +66,8 @@ def advised(
     for one in read:
         name = one.setup.pool or "the pool"
         whose, setup, paths = one.pool, one.setup, one.paths
+        if engine is not None and engine != setup.engine:
+            setup = replace(setup, engine=engine, version=None)
         try:
             found = recommend(
                 one.history,

@@ -1,4 +1,4 @@
-"""Pools that hold bytes instead of slots, as those of SGLang and S-LoRA: exact replay, and the gains of pins there."""
+"""Pools that hold bytes instead of slots, as those of S-LoRA and LoRAX: exact replay, and the gains of pins there."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

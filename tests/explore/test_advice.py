@@ -146,6 +146,12 @@ def test_the_command_answers_programs(folder, more, reads):
     assert reads(told.stdout)["recommendations"][0]["setup"]["pool"] == "cluster/pool"
 
 
+def test_what_can_be_done_is_of_the_engine_that_is_named(folder):
+    told = CliRunner().invoke(app, ["recommend", "--data", str(folder), "--engine", "sglang", "--format", "json"])
+    slots = next(one for one in json.loads(told.stdout)["recommendations"][0]["advice"] if one["kind"] == "slots")
+    assert slots["how"].startswith("--max-loras-per-batch")
+
+
 def test_the_command_prints_files_for_an_engine(folder):
     asked = ["recommend", "--data", str(folder), "--at", "2026-10-14T00:00:00Z", "--last", "9d", "--target", "vllm"]
     assert "--max-loras" in CliRunner().invoke(app, asked).stdout
