@@ -2,7 +2,8 @@
 Does advice on pins hold? ``python benchmarks/backtest_study.py``: months of requests whose making is known, week by week.
 
 ``greedy`` compares the greedy order with the best of all pin sets on small pools; ``study`` is the backtest of all workloads,
-with what-ifs beside the truth; ``large`` is the time and memory of advice on 30 days of 11 million requests. Without a word: all.
+with what-ifs beside the truth; ``levers`` asks the same of slots, pods, routing and schedules (``lever_study.py``); ``large`` is
+the time and memory of advice on 30 days of 11 million requests. Without a word: all.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import lever_study
 import numpy as np
 from backtest_workloads import START, WORKLOADS, Workload, history
 
@@ -244,9 +246,10 @@ def large(requests: int) -> None:
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["greedy", "study", "tables", "large"])
+    parser.add_argument("what", nargs="?", choices=["greedy", "study", "levers", "tables", "large"])
     parser.add_argument("--requests", type=float, default=1.5e6)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--first", type=int, default=1, help="the first seed of levers")
     parser.add_argument("--large", type=float, default=11e6)
     parser.add_argument("--out", type=Path, default=Path("artifacts/backtest_study.jsonl"))
     asked = parser.parse_args()
@@ -256,8 +259,14 @@ def main() -> None:
         large(int(asked.large))
     if asked.what in (None, "study"):
         study(int(asked.requests), asked.seeds, asked.out)
+    levers = asked.out.with_name("lever_study.jsonl")
+    if asked.what in (None, "levers"):
+        lever_study.study(int(asked.requests), range(asked.first, asked.first + asked.seeds), levers)
+        lever_study.tables(levers)
     if asked.what == "tables":
         tables(asked.out)
+        if levers.exists():
+            lever_study.tables(levers)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ class Workload:
     zones: float = 0.8  # how much less a zone asks for at night
     days: int = 30
     requests: int = 3_000_000
+    hold: float = 1.5  # mean seconds that a request runs
 
 
 WORKLOADS: Mapping[str, Workload] = {
@@ -122,7 +123,7 @@ def history(workload: Workload, seed: int) -> History:
     adapter, at = adapter[inside], at[inside]
     order = np.argsort(at, kind="stable")
     adapter, at = adapter[order], at[order] + START
-    hold = random.exponential(1.5 * SECOND, len(at)).astype(np.int64)
+    hold = random.exponential(workload.hold * SECOND, len(at)).astype(np.int64)
     free = Trace(adapter, adapters=count, pods=workload.pods, at=at, hold=hold)
     pod = replay(free, Fleet(workload.slots), workload.router).pod
     return History(

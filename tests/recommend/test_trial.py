@@ -12,7 +12,7 @@ from lora_watch.model import DAY, HOUR, Window
 from lora_watch.recommend.advice import Effect, Verdict
 from lora_watch.recommend.present import Present, present
 from lora_watch.recommend.proof import MODEL_ERROR
-from lora_watch.recommend.trial import Told, Trial, counted, hashes, judged_window, trial, verdict
+from lora_watch.recommend.trial import Told, Trial, counted, foretold, hashes, judged_window, trial, verdict
 from lora_watch.replay.cluster import Reloads
 from lora_watch.replay.trace import Trace
 from tests.histories import drawn, history
@@ -81,6 +81,13 @@ def test_the_next_week_may_differ_by_what_no_day_of_this_one_shows():
     told = judged(history(RING))
     effect = told.effect(told.count(fleet=told.part.fleet(more_slots=1)))
     assert effect.low == pytest.approx(1 - 1.96 * 0.02)
+
+
+def test_of_loads_that_a_change_adds_more_is_unforeseen_than_of_those_there_are():
+    base = np.full(7, 100)
+    same, more = foretold(base, base), foretold(base, base * 6)
+    assert same == (0.0, pytest.approx(-1.96 * 0.02), pytest.approx(1.96 * 0.02))
+    assert more == (-5.0, pytest.approx(-5 - 1.96 * 0.22), pytest.approx(-5 + 1.96 * 0.22))
 
 
 def test_gpu_hours_are_those_of_a_month():
