@@ -18,7 +18,7 @@ UNFORESEEN = 0.02
 Standard deviation of what a week brings beyond what its days show, as a share of the loads.
 
 Held against two studies of benchmarks/README.md: with it promises on pins held in 49 of 52 weeks. For slots, pods, schedules and
-the residency scorer half of it would do: on one seed each of these held in 93 % of its weeks or more with 0.01, in 97 % with 0.02.
+the residency scorer half of it would do: on one seed each of these held in 93 % of its weeks at least with 0.01, 97 % with 0.02.
 """
 NORMAL = 1.96
 """Standard deviations on each side of a mean that hold 95 % of what is normally distributed."""
