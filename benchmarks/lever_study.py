@@ -32,8 +32,8 @@ LEVERS = (*SLOTS, ONE_POD, *SCORERS, SCHEDULE)
 KINDS = dict.fromkeys(SLOTS, Kind.SLOTS) | {ONE_POD: Kind.PODS}
 WHOLE = {"judged by a week": True, "by less, since the mix changed": False}
 WORDS: dict[str, Any] = {"what": "", "why": "", "cost": "", "risk": "", "can": None, "how": ""}
-WAITS: Mapping[str, Workload] = {"waits (1 slot)": Workload(slots=1, hold=12.0)}
-"""Requests that wait for slots: what is promised is that their waiting ends. In no workload of the backtest do they."""
+ONE_SLOT: Mapping[str, Workload] = {"one slot": Workload(slots=1, hold=12.0)}
+"""As little room as there can be, and long requests. Still none waits long for a slot: nothing here is promised of waiting."""
 
 
 def study(requests: int, seeds: Sequence[int], out: Path) -> None:
@@ -41,7 +41,7 @@ def study(requests: int, seeds: Sequence[int], out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("w") as told:
         for seed in seeds:
-            for name, workload in (WORKLOADS | WAITS).items():
+            for name, workload in (WORKLOADS | ONE_SLOT).items():
                 for row in rows(history(replace(workload, requests=requests), seed)):
                     told.write(json.dumps({"workload": name, "seed": seed} | row) + "\n")
                     told.flush()
@@ -142,7 +142,7 @@ def tables(out: Path) -> None:
     print(f"seeds {', '.join(map(str, seeds))}: promises by lever, and by workload\n")
     _table([(lever, [row for row in every if row["lever"] == lever]) for lever in LEVERS])
     print()
-    _table([(name, [row for row in every if row["workload"] == name]) for name in WORKLOADS | WAITS])
+    _table([(name, [row for row in every if row["workload"] == name]) for name in WORKLOADS | ONE_SLOT])
     print()
     _table([(told, [row for row in every if (len(row["known"][0]) == 7) is whole]) for told, whole in WHOLE.items()])
 
