@@ -18,7 +18,7 @@ from lora_watch.derive.groups import said_once, worst_provenance
 from lora_watch.derive.locality import came
 from lora_watch.model import MINUTE, SECOND, Window
 from lora_watch.recommend.present import ROUTERS as ROUTERS
-from lora_watch.recommend.present import nearest
+from lora_watch.recommend.present import Seen, apart, nearest, seen
 from lora_watch.replay.cluster import replay
 from lora_watch.replay.fleet import Fleet
 from lora_watch.replay.routers import LLM_D_RESIDENCY, Router
@@ -167,11 +167,15 @@ class _Past:
 
 
 class Counted(NamedTuple):
-    """What a replay comes to: loads by block, swaps, and the 95th percentile of the wait for a slot (None: no request)."""
+    """
+    What a replay comes to: loads by block, swaps, the 95th percentile of the wait for a slot (None: no request), and where it
+    placed the requests.
+    """
 
     loads: NDArray[np.int64]
     swaps: int
     wait_seconds: float | None
+    seen: Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +344,10 @@ def _counted(past: _Past, fleet: Fleet, router: Router | None = None, pods: int 
     started = past.inside & (told.lookup >= 0)
     wait = float(np.quantile(told.start[started] - told.at[started], 0.95)) / SECOND if started.any() else None
     return Counted(
-        loads + np.bincount(np.minimum((again - past.start) // past.length, blocks - 1), minlength=blocks), swaps, wait
+        loads + np.bincount(np.minimum((again - past.start) // past.length, blocks - 1), minlength=blocks),
+        swaps,
+        wait,
+        seen(trace.adapter[past.inside], told.pod[past.inside], told.lookup[past.inside], trace.pods),
     )
 
 
@@ -379,11 +386,16 @@ def _homes(past: _Past, top: int) -> list[tuple[int, int]]:
 
 
 def _present(past: _Past, recorded: Counted) -> tuple[str | None, Counted]:
-    """The router that comes nearest to the recorded pods with its loads, and what it does; None, and they, where none is near."""
+    """The router that loads and places requests most as was recorded, and what it does; None, and that, where none is near."""
     if len(past.pods) == 1:
         return None, recorded
     every = {name: _counted(past, past.fleet(), router) for name, router in ROUTERS.items()}
-    name = nearest({one: [int(told.loads.sum())] for one, told in every.items()}, [int(recorded.loads.sum())])
+    name = nearest(
+        {one: [int(told.loads.sum())] for one, told in every.items()},
+        [int(recorded.loads.sum())],
+        [recorded.seen.requests],
+        {one: [apart(told.seen, recorded.seen)] for one, told in every.items()},
+    )
     return (None, recorded) if name is None else (name, every[name])
 
 

@@ -76,6 +76,12 @@ class Seen:
     shares: tuple[float, ...]
 
 
+def seen(adapter: NDArray[np.int32], pod: NDArray[np.int32], lookup: NDArray[np.int8], pods: int) -> Seen:
+    """What a replay comes to, of so many pods; adapters, pods and lookups of the requests that count."""
+    shares = np.sort(np.bincount(pod, minlength=pods) / max(len(pod), 1))
+    return Seen(int((lookup > 0).sum()), int((adapter >= 0).sum()), stays(adapter, pod), tuple(shares.tolist()))
+
+
 def apart(one: Seen, other: Seen) -> float:
     """
     How differently two replays place the same requests: ``|stays − stays| + ½ Σ |share − share|`` over the pods by rank, 0 to 2.
@@ -137,11 +143,11 @@ def present(history: History, fleet: Fleet | None = None) -> Present:
     again = PARTS if len(stretches) == 1 else 1
     recorded, stretches = recorded * again, stretches * again
 
-    def seen(router: Router) -> list[Seen]:
+    def drawn_of(router: Router) -> list[Seen]:
         drawn = [replace(router, seed=router.seed + draw) for draw in range(len(stretches))]
         return [_seen(pods, stretch, one) for stretch, one in zip(stretches, drawn, strict=True)]
 
-    told = {name: seen(router) for name, router in ROUTERS.items()}
+    told = {name: drawn_of(router) for name, router in ROUTERS.items()}
     name = nearest(
         {name: [one.loads for one in replays] for name, replays in told.items()},
         [one.loads for one in recorded],
@@ -164,7 +170,4 @@ def _seen(fleet: Fleet, trace: Trace, router: Router | None) -> Seen:
         trace = Trace(trace.adapter, adapters=trace.adapters, pods=trace.pods, at=trace.at, hold=trace.hold)
     told = replay(trace, fleet, router)
     counted = slice(len(trace) // 4, None)
-    adapter, pod = trace.adapter[counted], told.pod[counted]
-    shares = np.sort(np.bincount(pod, minlength=trace.pods) / max(len(pod), 1))
-    loads = int((told.lookup[counted] > 0).sum())
-    return Seen(loads, int((adapter >= 0).sum()), stays(adapter, pod), tuple(shares.tolist()))
+    return seen(trace.adapter[counted], told.pod[counted], told.lookup[counted], trace.pods)
