@@ -43,6 +43,8 @@ FIRST_DERIVE_SECONDS = 3.0
 """After the first look at the sources: figures made before it would be about nothing."""
 BLIND_LOOKS = 5
 """After so many looks that did not happen, what was in between is unknown."""
+FIRST_LONG_SECONDS = 300.0
+"""After the start what takes processors for long begins: a service that starts again looks first, it may be in an incident."""
 HOURS_SECONDS = 600.0
 """Between two looks for hours that are closed by now."""
 HOURS_LATE = 5 * MINUTE
@@ -61,6 +63,8 @@ ADVICE_EVERY = DAY
 """Advice is a minute of two processors and a gigabyte, and a day changes little of it."""
 _READERS = ("derive", "diagnose", "report", "advise")
 """Jobs about what others collected."""
+_LONG = ("hours", "advise")
+"""Jobs that take long after a pause."""
 _OUTCOMES = {EVENT_JOB_MISSED: "missed", EVENT_JOB_MAX_INSTANCES: "skipped", EVENT_JOB_ERROR: "crashed"}
 
 
@@ -241,7 +245,7 @@ class Service:
                 id=name,
                 seconds=seconds,
                 jitter=seconds / 20,
-                next_run_time=datetime.fromtimestamp(time.time() + (FIRST_DERIVE_SECONDS if name in _READERS else 0), UTC),
+                next_run_time=datetime.fromtimestamp(time.time() + _first_seconds(name), UTC),
             )
         return scheduler
 
@@ -339,6 +343,13 @@ class _Looks:
                     f"{state.change}: {finding.summary}",
                     extra={"fields": {"source": f"{finding.cluster}/{finding.pool}", "finding": finding.kind, "id": state.id}},
                 )
+
+
+def _first_seconds(job: str) -> float:
+    """How long after the start a job runs first."""
+    if job in _LONG:
+        return FIRST_LONG_SECONDS
+    return FIRST_DERIVE_SECONDS if job in _READERS else 0.0
 
 
 def _micros(seconds: float) -> int:
